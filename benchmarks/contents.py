@@ -144,7 +144,7 @@ def main():
         guides = {other["contrast"]: other["label"] for other in volumes if other["subject"] == name}
         guides.pop(item["contrast"], None)
         for guide, other in [*((key, read_volume(path)) for key, path in guides.items()), ("its own spline", copy)]:
-            found = GuideScan(Slices.sharp(other)).beside(measured)
+            found = GuideScan(Slices.sharp(other)).place(measured)
             row = (f"{name} {item['contrast']}", guide, f"{found.likeness:.2f}", f"{found.relation:.2f}")
             for column, cell in zip(relations.values(), row):
                 column.append(cell)

@@ -44,15 +44,15 @@ def with_blobs(volume, seed):
     for place in places[rng.choice(len(places), BLOBS, replace=False)]:
         away = np.linalg.norm((grid - place) * edges, axis=-1)
         mask = np.maximum(mask, 1 / (1 + np.exp(2 * (away - rng.uniform(*RADII)))))
-    scale = intensity_range(volume)
-    drawn = volume.as_tensor() + torch.from_numpy(CONTRAST * (scale.high - scale.low) * mask).float()
+    tissue_range = intensity_range(volume)
+    drawn = volume.as_tensor() + torch.from_numpy(CONTRAST * tissue_range.extent * mask).float()
     return MetaTensor(drawn, affine=volume.affine), mask
 
 
-def share(after, before, mask, scale):
+def share(after, before, mask, tissue_range):
     """The share of the blobs' contrast that came in, in the units of a scan of that range."""
     change = (after - before).numpy()[mask > 0.5].mean()
-    return change / (CONTRAST * (scale.high - scale.low) * mask[mask > 0.5].mean())
+    return change / (CONTRAST * tissue_range.extent * mask[mask > 0.5].mean())
 
 
 def odd(guide, stranger):

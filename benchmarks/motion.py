@@ -30,7 +30,7 @@ from scripts.method.weights import read_card
 from scripts.rebuild.device import default_device
 from scripts.rebuild.error_map import ErrorMaps
 from scripts.rebuild.guide import GuideScan
-from scripts.rebuild.motion import Motion, found, taken_back
+from scripts.rebuild.motion import Motion, motion_of, taken_back
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
 from scripts.rebuild.stacks import Stack
@@ -228,7 +228,7 @@ def alarms(volumes, thickness, count, noise):
     for field, size in {"whole": (None, None), "10 slices": (10, None), "64 x 64 x 9": (9, 64)}.items():
         for amount in (0.0, 0.2, 0.4):
             stacks = {name: one if field == "whole" else cut(one, *size) for name, one in whole.items()}
-            motions = {name: found(shaded(one, amount) if amount else one) for name, one in stacks.items()}
+            motions = {name: motion_of(shaded(one, amount) if amount else one) for name, one in stacks.items()}
             known = {name: one for name, one in motions.items() if one is not None}
             ratios = [one.displacement / one.uncertainty for one in known.values()]
             moved = [f"{name} ({one.displacement:.2f} mm)" for name, one in known.items() if one.moved]

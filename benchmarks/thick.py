@@ -77,7 +77,7 @@ def main():
         flat = flat_tissue(cubic.clamp(min=measured.array.min()))
         steps = [step_ratio(v, a, flat) for v in (cubic, result)]
         streaks, within = zip(*(streak(v, SLICE, flat) for v in (cubic, result)))
-        shares = [100 * one / (measured.scale.high - measured.scale.low) for one in within]
+        shares = [100 * one / measured.tissue_range.extent for one in within]
         columns = zip((ratios, steps, streaks, shares), (1, 2, 2, 2))
         numbers = [", ".join(f"{one:.{digits}f}" for one in pair) for pair, digits in columns]
         table.append((name, f"{a.slice_spacing:.2g}", *numbers))

@@ -234,15 +234,15 @@ def parser() -> Parser:
     result = Parser(prog="drift-mri-node", description=(__doc__ or "").split(": ")[1], allow_abbrev=False)
     result.add_argument("--aet", default="DRIFT", metavar="TITLE", help="title of this node (default: DRIFT)")
     result.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine)")
-    result.add_argument("--port", type=number(int), default=11112, help="port to listen at (default: 11112)")
+    result.add_argument("--port", type=number("whole"), default=11112, help="port to listen at (default: 11112)")
     result.add_argument("--folder", required=True, metavar="SPOOL", help="folder of all that is received and made")
     result.add_argument("--send_to", required=True, metavar="TITLE@HOST:PORT", help="peer that gets the results")
     result.add_argument("--allow", required=True, nargs="+", metavar="TITLE", help="titles that may send to this node")
     result.add_argument(
-        "--settle", type=number(float), default=30, metavar="SECONDS", help="of silence end a series (30)"
+        "--settle", type=number("number"), default=30, metavar="SECONDS", help="of silence end a series (30)"
     )
     result.add_argument(
-        "--keep", type=number(float), default=7, metavar="DAYS", help="for which what was sent stays (7)"
+        "--keep", type=number("number"), default=7, metavar="DAYS", help="for which what was sent stays (7)"
     )
     result.add_argument("--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files; both directions are secured")
     result.add_argument("--echo", action="store_true", help="ask the peer whether it is there, by C-ECHO, and end")

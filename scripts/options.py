@@ -22,17 +22,18 @@ GROUPS = {  # of --help, and of docs/usage.md
     "output": "what is written",
     "run": "how the work is done",
 }
-NUMBERS: dict[Any, str] = {float: "a number", int: "a whole number"}
+NUMBERS: dict[str, tuple[type, str]] = {"number": (float, "a number"), "whole": (int, "a whole number")}
 
 
-def number(kind: type, *words: str) -> Callable[[Any], Any]:
-    """A reader of numbers, float or int, and of `words` beside them, for argparse. Its error says which it takes."""
+def number(kind: str, *words: str) -> Callable[[Any], Any]:
+    """A reader of a kind of `NUMBERS`, and of `words` beside them, for argparse. Its error says which it takes."""
+    made, called = NUMBERS[kind]
 
     def read(value: Any) -> Any:
         try:
-            return str(value) if str(value) in words else kind(str(value))
+            return str(value) if str(value) in words else made(str(value))
         except ValueError:
-            raise ArgumentTypeError(f"{value!r} is given: expected {' or '.join((NUMBERS[kind], *words))}") from None
+            raise ArgumentTypeError(f"{value!r} is given: expected {' or '.join((called, *words))}") from None
 
     return read
 
@@ -69,17 +70,13 @@ class Option:
             return {"action": "store_true", "help": told}
         return {
             "help": told,
-            **({"type": number(self._number, *self.words)} if self.kind in ("number", "whole") else {}),
+            **({"type": number(self.kind, *self.words)} if self.kind in NUMBERS else {}),
             **({"metavar": self.value} if self.value else {}),
             **({"choices": self.choices} if self.choices else {}),
             **({"nargs": "?", "const": self.bare} if self.bare else {}),
             **({"action": "extend", "nargs": "+"} if self.kind == "patterns" else {}),
             **({"action": "append"} if self.kind == "paths" else {}),
         }
-
-    @property
-    def _number(self) -> Any:
-        return int if self.kind == "whole" else float
 
     def read(self, name: str, value: Any) -> Any:
         """A value that a host sends, a text or of JSON, as a config takes it.
@@ -90,12 +87,12 @@ class Option:
         if self.kind == "switch":
             return flag(name, value)
         try:
-            given = number(self._number, *self.words)(value) if self.kind in ("number", "whole") else value
+            given = number(self.kind, *self.words)(value) if self.kind in NUMBERS else value
             if not self.choices or given in self.choices:
                 return given
         except ArgumentTypeError:
             pass
-        taken = " or ".join(map(str, self.choices or (NUMBERS[self._number], *self.words)))
+        taken = " or ".join(map(str, self.choices or (NUMBERS[self.kind][1], *self.words)))
         raise InputError(f"{name} is {value!r}: expected {taken}, or nothing for the default.")
 
 

@@ -28,7 +28,7 @@ interface Slices {
   volume: Volume;
   a: Acquisition;
   edges: number[];
-  scale: IntensityRange;
+  tissueRange: IntensityRange;
   head: Volume;
   noise: Noise;
 }

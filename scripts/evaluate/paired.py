@@ -116,7 +116,7 @@ class Truth:
     denoised: Tensor | None = None
 
     @cached_property
-    def scale(self) -> IntensityRange:
+    def tissue_range(self) -> IntensityRange:
         """The range of tissue."""
         return intensity_range(self.volume)
 
@@ -180,7 +180,7 @@ class Truth:
         """Columns of `METRICS` for a volume `(X, Y, Z)` that was rebuilt from an acquisition."""
         axis, spacing, truth = self.slice_axis, acquisition.target_spacing, self.volume
         bands = spectra.through_plane_bands(acquisition.slice_thickness, spacing)
-        scale, (streak, steps) = self.scale, trace.streak(prediction, axis, self.flat)
+        tissue_range, (streak, steps) = self.tissue_range, trace.streak(prediction, axis, self.flat)
         low, middle, high = spectra.power_ratios(prediction, truth, axis, spacing, bands)
         kept = {"lesions": math.nan, "small_lesions": math.nan}
         if self.lesion_sizes is not None:
@@ -198,7 +198,7 @@ class Truth:
             "psnr_denoised": math.nan if self.denoised is None else psnr(prediction, self.denoised, self.head),
             "step_ratio": trace.step_ratio(prediction, acquisition, self.flat),
             "streak": streak,
-            "streak_steps": 100 * steps / (scale.high - scale.low),
+            "streak_steps": 100 * steps / tissue_range.extent,
             **kept,
             **{name: value for measure in self.measures for name, value in measure(prediction).items()},
         }

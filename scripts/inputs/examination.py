@@ -53,9 +53,10 @@ def with_candidates(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]
 def say_what_could_guide(scans: Sequence[Scan], others: Sequence[Scan]) -> None:
     """Says of the first scan beside which a guide lies, also among `others`, that nobody asked for it."""
     persons: dict[tuple[str, ...], list[Scan]] = {}
-    for one in (*(stack for scan in scans for stack in scan.each), *others):
+    every = [*(stack for scan in scans for stack in scan.each), *others]
+    for one in every if len(every) > 1 else ():  # nothing is read of a scan alone
         persons.setdefault(one.identity.person, []).append(one)
-    for scan in scans:
+    for scan in scans if persons else ():
         for other, beside in roles(scan, persons[scan.identity.person])[:MOST_GUIDES]:
             if beside.what == "guides" and guides_not(other, scan.identity) is None:
                 logger.info(f"{other.name} could guide {scan.name}: {beside.why}. {UNASKED}")

@@ -20,7 +20,7 @@ from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length
 from ..stack.intensity import check_finite, intensity_range
 from ..stack.interpolation import at_spacing, resample
 from ..stack.profile import slice_profile
-from ..stack.settle import settle
+from ..stack.settle import Given, settle
 from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
 from . import bids
 from .readers import ScanReader
@@ -100,8 +100,8 @@ class UnitIntensityd(MapTransform):
         result = dict(data)
         for key in self.key_iterator(result):
             check_finite(result[key], grid.name_of(result[key], "the volume"))
-            scale = intensity_range(result[key])
-            result[key] = (scale.to_unit(scale.tissue(result[key])) + 1) / 2
+            tissue_range = intensity_range(result[key])
+            result[key] = (tissue_range.to_unit(tissue_range.tissue(result[key])) + 1) / 2
         return result
 
 
@@ -137,15 +137,17 @@ class SettleAcquisitiond(MapTransform):
         super().__init__(keys)
         self.card = card
         self.slice_spacing = _given("slice_spacing", slice_spacing, 5)
-        self.slice_thickness = _given("slice_thickness", slice_thickness, 5)
-        self.target_thickness = _given("target_thickness", target_thickness, 1)
         whole = isinstance(slice_axis, int | np.integer) and not isinstance(slice_axis, bool)
         if slice_axis is not None and not (whole and 0 <= slice_axis <= 2):
             raise InputError(f"slice_axis is {slice_axis!r}: expected 0, 1 or 2, an axis of the voxel array.")
         slice_profile(profile)
-        self.slice_axis = None if slice_axis is None else int(slice_axis)
-        self.profile = profile
-        self.isotropic = flag("isotropic", isotropic)
+        self.given = Given(
+            _given("slice_thickness", slice_thickness, 5),
+            _given("target_thickness", target_thickness, 1),
+            None if slice_axis is None else int(slice_axis),
+            profile,
+            flag("isotropic", isotropic),
+        )
         if noise != "auto" and not (is_number(noise, 0) and float(noise) <= MOST_NOISE):
             raise InputError(
                 f"noise is {noise!r}: expected auto, or 0 to {MOST_NOISE:g} % of the range of tissue. Set --noise."
@@ -158,7 +160,7 @@ class SettleAcquisitiond(MapTransform):
             name = grid.name_of(result[key], "the scan")
             volume = result[key] = self._as_acquired(result[key], name)
             acquisition = self._settle(volume, name)
-            if self.isotropic:
+            if self.given.isotropic:
                 result[key] = _cubes(volume, acquisition)
                 edges = np.delete(grid.voxel_spacing(volume.affine), acquisition.slice_axis)
                 if np.abs(edges / acquisition.target_spacing - 1).max() > ROUNDING - 1:
@@ -169,18 +171,8 @@ class SettleAcquisitiond(MapTransform):
         return result
 
     def _settle(self, volume: MetaTensor, name: str) -> Acquisition:
-        acquisition = settle(
-            volume.affine,
-            tuple(volume.shape[1:]),
-            self._stated(volume, Path(name)),
-            name=name,
-            slice_thickness=self.slice_thickness,
-            target_thickness=self.target_thickness,
-            slice_axis=self.slice_axis,
-            profile=self.profile,
-            isotropic=self.isotropic,
-            card=self.card,
-        )
+        stated = self._stated(volume, Path(name))
+        acquisition = settle(name, volume.affine, tuple(volume.shape[1:]), stated, self.given, self.card)
         warnings = [volume.meta["warning"]] if "warning" in volume.meta else []  # the reader's
         warnings += _doubts(volume, acquisition)
         packages, source = self._packages(volume, Path(name), acquisition)
@@ -208,7 +200,7 @@ class SettleAcquisitiond(MapTransform):
                     thickness = length(f"{sidecar}: SliceThickness", value, "Mend it, or remove it.")
                     stated["slice_thickness"] = thickness, f"the sidecar {sidecar.name}"
             except InputError:
-                if self.slice_thickness is None:  # the user knows better than a broken sidecar
+                if self.given.slice_thickness is None:  # the user knows better than a broken sidecar
                     raise
         return stated
 
@@ -218,7 +210,7 @@ class SettleAcquisitiond(MapTransform):
             return volume
         edges = grid.voxel_spacing(volume.affine)
         sharp = np.array(sharpness(volume.as_tensor()[0], edges))
-        axis = int(np.argmax(sharp / edges)) if self.slice_axis is None else self.slice_axis
+        axis = int(np.argmax(sharp / edges)) if self.given.slice_axis is None else self.given.slice_axis
         if self.slice_spacing <= ROUNDING * edges[axis]:
             raise InputError(
                 f"{name}: --slice_spacing is {self.slice_spacing:g} mm, and the slices are {edges[axis]:.4g} mm apart: "

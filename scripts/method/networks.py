@@ -194,8 +194,6 @@ class Drift(nn.Module):
         if thickness is None:
             thickness = torch.ones(1, self.apn.lengths, dtype=image.dtype, device=image.device)
             thickness[:, 4:] = 0.0
-        if times is None:
-            times = torch.zeros(1, dtype=image.dtype, device=image.device)
         x = self.apn(image, thickness, rows, guide, guide_slices, guide_share)
         x = x.to(image.dtype)  # where autocast is on: in bfloat16 small steps vanish
-        return self.refine(x, self.modulations(thickness, times), times)
+        return x if times is None else self.refine(x, self.modulations(thickness, times), times)

@@ -207,12 +207,6 @@ class SliceProjectionNetwork(nn.Module):
         ratios = torch.cat([lengths[:, :2] / spacing, pixel / spacing, spacing], dim=1).log()
         return torch.cat([ratios, noise_level(noise)], dim=1)
 
-    def features(self, seen: Tensor, geometry: Tensor) -> Tensor:
-        """`(B, 2, S, W)`, air at 0 -> `(B, S, W, C)`."""
-        columns = seen.shape[3]
-        x = self.trunk(pad(seen, [0, -columns % self.trunk.stride]), self.embedding(geometry))
-        return x.permute(0, 2, 3, 1)[:, :, :columns]
-
     def forward(
         self,
         image: Tensor,
@@ -243,7 +237,8 @@ class SliceProjectionNetwork(nn.Module):
         geometry = self.geometry(lengths)
         seen = image + 1  # so that beyond the edges nothing is seen, as in air
         guide_seen = torch.zeros_like(seen) if guide_slices is None else guide_slices + 1
-        features = self.features(torch.cat([seen, guide_seen], dim=1), geometry)
+        both = pad(torch.cat([seen, guide_seen], dim=1), [0, -columns % self.trunk.stride])  # (B, 2, S, W')
+        features = self.trunk(both, self.embedding(geometry)).permute(0, 2, 3, 1)[:, :, :columns]  # (B, S, W, C)
         lower = rows.floor().clamp(0, max(slices - 2, 0))
         offset = rows - lower
         first = lower.long() + slices * torch.arange(batch, device=image.device)[:, None]  # (B, R), of all slices

@@ -138,12 +138,17 @@ class Record(Frozen):
     the entries of `ENTRIES`, and facts of the scan's BIDS sidecar, alone.
     """
 
+    def __init__(self, content: Mapping[str, Any]):
+        if lost := REQUIRED.keys() - content.keys():
+            raise ValueError(f"a record has {', '.join(sorted(lost))}, which this one lacks")
+        super().__init__(content)
+
     @classmethod
     def made(cls, **entries: Any) -> "Record":
         """A new record. A name that `ENTRIES` lacks is a `TypeError`."""
         if strange := entries.keys() - {*ENTRIES, *KEPT}:
             raise TypeError(f"a record has no {', '.join(sorted(strange))}: expected a row of ENTRIES for each")
-        return cls._whole(entries)
+        return cls(entries)
 
     @classmethod
     def from_json(cls, text: str) -> "Record":
@@ -151,18 +156,12 @@ class Record(Frozen):
         content = json.loads(text)
         if not isinstance(content, dict):
             raise ValueError(f"a {type(content).__name__} is no record: expected an object")
-        return cls._whole(content)
+        return cls(content)
 
     @classmethod
     def read(cls, path: Path) -> "Record":
         """The record in a file; a `ValueError` for another content."""
         return cls.from_json(path.read_text(encoding="utf-8"))
-
-    @classmethod
-    def _whole(cls, content: Mapping[str, Any]) -> "Record":
-        if lost := REQUIRED.keys() - content.keys():
-            raise ValueError(f"a record has {', '.join(sorted(lost))}, which this one lacks")
-        return cls(content)
 
     def to_json(self) -> str:
         """The text of its file."""

@@ -54,7 +54,6 @@ def describe_error_map(rebuilt: Rebuilt, maps: ErrorMaps) -> dict[str, Any]:
     """The record's entry on the error map that is asked for. Shares are of the range of the scan's tissue."""
     if rebuilt.error_map is None:
         return {"Description": "None: nothing was rebuilt.", **asked(maps)}
-    low, high, _ = rebuilt.slices.scale
     try:
         width = rebuilt.error_map.half_width(maps.confidence).as_tensor()
         median = width[head_mask(rebuilt.volume.as_tensor())].median().item()
@@ -63,7 +62,7 @@ def describe_error_map(rebuilt: Rebuilt, maps: ErrorMaps) -> dict[str, Any]:
     return {
         "Description": _said(maps),
         "Median": float(f"{median:.5g}"),
-        "MedianOfRange": float(f"{median / (high - low):.4g}"),
+        "MedianOfRange": float(f"{median / rebuilt.slices.tissue_range.extent:.4g}"),
         "Noise": float(f"{rebuilt.error_map.noise:.4g}"),
         **asked(maps),
     }

@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..files import sha256, whole_file
 from ..inputs import bids
 from ..inputs.scan import Scan
-from ..method.weights import read_card
+from ..method.weights import Card
 from ..train.recipe import digest, recipe
 from .dicom import check_series_folder
 from .entries import Record, frozen, to_json
@@ -38,14 +38,13 @@ def state(path: Path) -> dict[str, Any]:
     return {"Bytes": sum(file.stat().st_size for file in files), "SHA256": sha256(files)}
 
 
-def made_with(parser: ConfigParser, weights: str, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that makes results, on whatever machine: the config, the weights' file, the bundle's version.
+def made_with(parser: ConfigParser, card: Card, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All that makes results, on whatever machine: the config, the weights, the bundle's version.
 
     The config's hash is of all that its `rebuilder` is made of, overrides included, but for the error map, which
     `error_maps.asked` compares. The third number of the version changes no result. The settings, options that change a
     result, are for people: one that was left open, such as bfloat16, is null whatever a machine chose.
     """
-    card = read_card(weights)
     return {
         "ConfigSHA256": digest(asdict(replace(card, error_map=None)), recipe(parser, "rebuilder", WITHOUT_EFFECT)),
         "WeightsSHA256": card.sha256,  # which loading checks

@@ -215,13 +215,13 @@ def _noise(rebuilt: Rebuilt) -> dict[str, Any]:
     slices = rebuilt.slices
     if slices.acquisition.at_target or slices.constant:
         return {}
-    noise, gap = slices.noise, rebuilt.gap[slices.head].double().square().mean().sqrt().item()
+    noise, left = slices.noise, rebuilt.difference[slices.head].double().square().mean().sqrt().item()
     return {
         "Deviation": float(f"{noise.deviation:.4g}"),
         "Share": float(f"{slices.noise_share:.4g}"),
         "Widths": [round(width, 2) for width in noise.widths],
         "Source": "the slices" if slices.acquisition.noise is None else "the option noise",
-        "Left": float(f"{gap / noise.deviation:.3g}") if noise.deviation else None,
+        "Left": float(f"{left / noise.deviation:.3g}") if noise.deviation else None,
     }
 
 
@@ -241,6 +241,10 @@ def _texture(slices: Slices, result: MetaTensor) -> tuple[float | None, float | 
     except ValueError:  # constant
         return None, None, None
     ratio, steps = streak(third[1], acquisition.slice_axis, flat)
-    numbers = step_ratio(third[1], acquisition, flat), ratio, steps / (slices.scale.high - slices.scale.low)
+    numbers = (
+        step_ratio(third[1], acquisition, flat),
+        ratio,
+        steps / slices.tissue_range.extent,
+    )
     first, second, last = (None if math.isnan(one) else round(min(one, LARGEST_RATIO), 4) for one in numbers)
     return first, second, last

@@ -15,6 +15,7 @@ from monai.data import MetaTensor, NibabelReader, PydicomReader
 from ..errors import InputError, flag
 from ..files import sha256, whole_file
 from ..inputs.scan import Scan
+from ..method.weights import Card
 from ..pages.index import check_foreign_index
 from . import bids
 from .dicom import write_series
@@ -35,6 +36,7 @@ class Output:
         dtype: of NIfTI voxels: `"float32"`, or `"int16"`, which is scaled and takes half the space.
         config: of the run, of which `made_with` makes the settings of its results.
         settings, method: options and settings of the inferer that change results.
+        card: of the weights.
         made: `provenance.made_with` for this run.
     """
 
@@ -44,7 +46,7 @@ class Output:
     report: bool
     settings: Mapping[str, Any]
     method: Mapping[str, Any]
-    weights: str
+    card: Card
     version: str
     config: InitVar[ConfigParser]
     made: dict[str, Any] = field(init=False)
@@ -63,7 +65,7 @@ class Output:
         read_rows(Path(self.folder) / "summary.csv")
         check_foreign_index(self.folder)
         settings = {**self.settings, **self.method, "dtype": self.dtype}
-        self.made = made_with(config, self.weights, self.version, settings)
+        self.made = made_with(config, self.card, self.version, settings)
 
     def as_dicom(self, scan: Scan) -> bool:
         """Whether a scan's result is a DICOM series."""

@@ -68,7 +68,7 @@ def glance(slices: Slices, result: MetaTensor) -> dict[str, Any]:
     stored = slices.acquisition.slice_axis
     axis = slices.turn.axes.index(stored)
     normal = 0 if axis == 1 else 1
-    low, high = planes.window(slices.array, slices.scale)
+    low, high = planes.window(slices.array, slices.tissue_range)
     before, after = (
         _thumbnail(volume, axis, normal, low, high)
         for volume in (MetaTensor(slices.array, affine=slices.affine), result)

@@ -51,7 +51,7 @@ def _pictures(name: str, volume: MetaTensor, place: MetaTensor, low: float, high
 def _stack(name: str, slices: Slices) -> list[dict[str, Any]]:
     """Three planes of measured slices."""
     volume = MetaTensor(slices.array, affine=slices.affine)
-    return _pictures(name, volume, volume, *planes.window(slices.array, slices.scale))
+    return _pictures(name, volume, volume, *planes.window(slices.array, slices.tissue_range))
 
 
 def _spectrum(measured: MetaTensor, result: MetaTensor, axis: int) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def write_page(
     marks = [odd["Place"] for stack in record.get("Stacks", ()) for odd in stack.get("Disputes", ())]
     borders = record.get("Guide", {}).get("Borders", {})
     facts, volumes = viewer.pack(slices, result, error=error, marks=marks, borders=borders)
-    low, high = planes.window(slices.array, slices.scale)
+    low, high = planes.window(slices.array, slices.tissue_range)
     largest = (high - low) / 10
     series = slices.meta.get("series")  # DICOM
     names = [Path(source).name for source in record["Sources"]]
@@ -145,7 +145,7 @@ def write_page(
         ],
         spectrum=_spectrum(measured, result, acquisition.slice_axis),
         differences=_pictures(
-            "difference", MetaTensor(rebuilt.gap, affine=measured.affine), measured, -largest, largest
+            "difference", MetaTensor(rebuilt.difference, affine=measured.affine), measured, -largest, largest
         ),
         provenance=provenance.items(),
     )

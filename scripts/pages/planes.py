@@ -54,9 +54,9 @@ def cut(volume: np.ndarray | Tensor, normal: int, index: int) -> np.ndarray:
     return hang(np.asarray(volume).take(min(max(index, 0), volume.shape[normal] - 1), axis=normal))
 
 
-def window(volume: Tensor, scale: IntensityRange | None = None) -> tuple[float, float]:
-    """Intensities of a scan that are drawn black and white; hot spots do not count. `scale` is its range, if known."""
-    low, high, _ = intensity_range(volume) if scale is None else scale
+def window(volume: Tensor, tissue_range: IntensityRange | None = None) -> tuple[float, float]:
+    """Intensities of a scan that are drawn black and white; hot spots do not count. The range may be known."""
+    low, high, _ = intensity_range(volume) if tissue_range is None else tissue_range
     bottom, top = np.percentile(np.asarray(volume.detach().cpu()), (0.5, 99)).clip(low, high).tolist()
     return bottom, top
 

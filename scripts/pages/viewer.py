@@ -69,7 +69,7 @@ def pack(
     turned = slices.canonical
     measured, a = turned.array.numpy(), turned.acquisition
     fine, affine = ras(result)
-    axis, (low, high, _) = a.slice_axis, slices.scale
+    axis, (low, high, _) = a.slice_axis, slices.tissue_range
     cubic = np.asarray(interpolate(turned.array, a, "cubic"))
     box = _box(turned)
     nearest = a.nearest_slices

@@ -40,9 +40,9 @@ def scored(
         inferer = copy.copy(inferer)
         inferer.steps = steps
         volumes.append(Rebuilder(network, inferer, device)(slices))
-    scale = slices.scale
+    tissue_range = slices.tissue_range
     start, end = (rebuilt.volume.as_tensor() for rebuilt in volumes)
-    velocity = (scale.to_unit(end) - scale.to_unit(start)).abs()[head_mask(start)]
+    velocity = (tissue_range.to_unit(end) - tissue_range.to_unit(start)).abs()[head_mask(start)]
     shares = torch.histc(velocity.clamp(max=1), BINS, 0, 1) / len(velocity)
     scores = {
         "speed": velocity.mean().item(),

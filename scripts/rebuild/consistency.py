@@ -7,11 +7,14 @@ The model must know how the slices were acquired. With a wrong profile or gap, t
 too, and the projection carries that error into the result.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 from scipy import fft
 from torch import Tensor
 
+from ..stack.acquisition import Acquisition
 from ..stack.noise import cosine_frequencies, magnitude
 from ..stack.profile import acquire, along_slices, slice_matrix
 from ..stack.slices import Slices
@@ -72,40 +75,35 @@ def project(result: Tensor, slices: Slices, regularisation: float | Tensor, smoo
     Returns:
         `(X, Y, Z)` on the fine grid.
     """
-    acquisition, spread, normal = slices.acquisition, *_spread(slices, smoothness)
+    acquisition, cross, normal = slices.acquisition, *_covariances(slices.acquisition, smoothness)
     values, patterns = torch.linalg.eigh(normal)
     surplus = difference(result, slices).double().cpu()  # where the transform is
     seen = along_slices(patterns.T, surplus, acquisition).movedim(acquisition.slice_axis, -1)
     if isinstance(regularisation, Tensor):
-        weighed = _transformed(seen) / (values.clamp(min=0) + regularisation[..., None])
-        moved = _transformed(weighed, back=True)
+        damped = (values.clamp(min=0) + regularisation[..., None]).numpy()
+        weighed = fft.dctn(seen.numpy(), axes=(0, 1), norm="ortho") / damped  # slices are mirrored at their ends
+        moved = torch.from_numpy(fft.idctn(weighed, axes=(0, 1), norm="ortho"))
     elif regularisation >= 0:
         # overlapping slices can be linearly dependent, and lambda may be 0: what no slice sees stays
         damped = values + regularisation
         moved = seen * torch.where(damped > 1e-9 * damped.max(), 1 / damped, 0)
     else:
         raise ValueError(f"regularisation is {regularisation}: expected 0 or more.")
-    change = along_slices(spread @ patterns, moved.movedim(-1, acquisition.slice_axis), acquisition)
+    change = along_slices(cross @ patterns, moved.movedim(-1, acquisition.slice_axis), acquisition)
     return result - change.to(result)
 
 
-def _spread(slices: Slices, smoothness: float) -> tuple[Tensor, Tensor]:
+@lru_cache(maxsize=64)
+def _covariances(acquisition: Acquisition, smoothness: float) -> tuple[Tensor, Tensor]:
     """`C A^T` and `A C A^T`, see `project`."""
-    acquisition = slices.acquisition
     matrix = slice_matrix(acquisition).double()
-    spread = matrix.T
+    cross = matrix.T
     if smoothness:
         place = torch.arange(matrix.shape[1]) * acquisition.target_spacing / (smoothness * acquisition.slice_spacing)
-        spread = torch.exp(-((place[:, None] - place).double() ** 2) / 2) @ matrix.T
-        spread *= (matrix @ matrix.T).trace() / (matrix @ spread).trace()
-    normal = matrix @ spread
-    return spread, (normal + normal.T) / 2
-
-
-def _transformed(slices: Tensor, back: bool = False) -> Tensor:
-    """The cosine transform of slices `(X, Y, S)` within each slice, or its inverse. It mirrors them at their ends."""
-    transform = fft.idctn if back else fft.dctn
-    return torch.from_numpy(transform(slices.cpu().numpy(), axes=(0, 1), norm="ortho"))
+        cross = torch.exp(-((place[:, None] - place).double() ** 2) / 2) @ matrix.T
+        cross *= (matrix @ matrix.T).trace() / (matrix @ cross).trace()
+    normal = matrix @ cross
+    return cross, (normal + normal.T) / 2
 
 
 def error_deviation(frequency: np.ndarray) -> np.ndarray:
@@ -137,10 +135,9 @@ def noise_over_error(slices: Slices) -> Tensor:
     per_pixel = [cosine_frequencies(slices.shape[axis]) for axis in in_plane]
     target = acquisition.target_spacing
     per_voxel = np.hypot(*np.ix_(*(f * target / slices.edges[axis] for f, axis in zip(per_pixel, in_plane))))
-    low, high, _ = slices.scale
-    power = np.square(slices.noise.deviation / (high - low)) * slices.noise.power(*per_pixel)
+    power = np.square(slices.noise_share) * slices.noise.power(*per_pixel)
     error = np.square(error_deviation(per_voxel))
-    _, normal = _spread(slices, SMOOTHNESS)
+    _, normal = _covariances(acquisition, SMOOTHNESS)
     return torch.from_numpy((power + QUIET**2) / error) * normal.diagonal().mean()
 
 
@@ -159,7 +156,7 @@ def reconcile(result: Tensor, slices: Slices) -> Tensor:
     if slices.constant:
         return result
     in_slice = [a for a in range(3) if a != slices.acquisition.slice_axis]
-    low, head = slices.scale.low, slices.head.to(result)
+    low, head = slices.tissue_range.low, slices.head.to(result)
     signal = slices.array.to(result).double() - low  # whose squares neither overflow nor vanish
     again = (surplus + signal).clamp(min=0)
     surplus = (magnitude(again, slices.noise.deviation) - signal) * head

@@ -44,14 +44,18 @@ def deblock(result: Tensor, slices: Slices) -> Tensor:
     flat = (1 / (1 + (strength / FLATTEST) ** ROLL_OFF)).to(result)
     ramps = _ramps(result.movedim(a.slice_axis, -1), flat.movedim(a.slice_axis, -1), slices).movedim(-1, a.slice_axis)
     tissue = (head & (strength <= 1)).to(result.device)
-    across, within = zip(*(steps(volume, a, tissue) for volume in (result, ramps)))
-    low, high = 0.0, 1.0
-    if _mean(across, low) <= _mean(within, low):
-        return result
-    for _ in range(HALVINGS):
+    own, ramp = steps(result, a, tissue), steps(ramps, a, tissue)  # across borders, and within slices
+    share, low, high = 0.0, 0.0, 1.0
+    for _ in range(HALVINGS + 1):  # the first one looks at the result itself
+        across, within = ((one + share * more).abs().double().mean() for one, more in zip(own, ramp))
+        if across > within:
+            low = share
+        elif share == 0:
+            return result
+        else:
+            high = share
         share = (low + high) / 2
-        low, high = (share, high) if _mean(across, share) > _mean(within, share) else (low, share)
-    return result + (low + high) / 2 * ramps
+    return result + share * ramps
 
 
 def _ramps(volume: Tensor, flat: Tensor, slices: Slices) -> Tensor:
@@ -62,8 +66,3 @@ def _ramps(volume: Tensor, flat: Tensor, slices: Slices) -> Tensor:
     slice_of = torch.from_numpy(np.cumsum(np.diff(place, prepend=place[0]) != 0))
     behind = torch.from_numpy(a.fine_rows - place + 0.5).clamp(0, 1).to(volume)  # 0 where a slice begins, 1 at its end
     return (behind * jumps[..., slice_of + 1] - (1 - behind) * jumps[..., slice_of]) / 2
-
-
-def _mean(both: tuple[Tensor, Tensor], share: float) -> float:
-    own, ramp = both
-    return (own + share * ramp).abs().double().mean().item()

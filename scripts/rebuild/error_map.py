@@ -64,11 +64,11 @@ def network_inputs(slices: Slices, result: Tensor, spread: Tensor | None) -> tup
         result: `(X, Y, Z)` on the fine grid, in the same units.
         spread: `(X, Y, Z)`, half the distance between both families of planes; None where one was made.
     """
-    a, scale = slices.acquisition, slices.scale
+    a, tissue_range = slices.acquisition, slices.tissue_range
     between = interpolate(slices.tissue.array, a, "linear")
     other = longer_first(result.shape, a.slice_axis)[0]
-    apart = torch.full_like(result, torch.nan) if spread is None else spread * (2 / (scale.high - scale.low))
-    volumes = torch.stack([scale.to_unit(scale.tissue(result)), scale.to_unit(between), apart])
+    apart = torch.full_like(result, torch.nan) if spread is None else spread * (2 / tissue_range.extent)
+    volumes = torch.stack([tissue_range.to_unit(tissue_range.tissue(result)), tissue_range.to_unit(between), apart])
     planes = volumes.permute(4 - a.slice_axis - other, 0, 1 + a.slice_axis, 1 + other)
     lengths = slices.lengths(other)[0, [0, 1, 2, 4]]
     return planes, torch.from_numpy(a.fine_rows).float(), lengths
@@ -96,7 +96,7 @@ def expected_error(
     pattern = network.error
     if pattern is None:
         raise ValueError("the network has no error network: load weights that hold one.")
-    scale, axis = slices.scale, slices.acquisition.slice_axis
+    tissue_range, axis = slices.tissue_range, slices.acquisition.slice_axis
     planes, rows, lengths = network_inputs(slices, result, spread)
     box = signal_box(planes[:, 0])
     if not planes[:, 0][box].numel():
@@ -108,7 +108,7 @@ def expected_error(
     sizes = torch.full_like(planes[:, 0], found.min().item())
     sizes[box] = found
     sizes = sizes.movedim((1, 2), (axis, longer_first(result.shape, axis)[0]))
-    return sizes * ((scale.high - scale.low) / 2)
+    return sizes * (tissue_range.extent / 2)
 
 
 def detail(volume: Tensor, acquisition: Acquisition) -> Tensor:

@@ -41,7 +41,7 @@ class GuideScan(NamedTuple):
     sharp: Slices
     stack: Slices | None = None
 
-    def beside(self, slices: Slices) -> "PlacedGuide":
+    def place(self, slices: Slices) -> "PlacedGuide":
         """The guide, registered with a scan. A guide that lies in its place stays there."""
         a, affine = slices.acquisition, slices.fine_affine
         spline = interpolate(slices.above_floor, a, "cubic").clamp(min=0)  # undershoot
@@ -149,8 +149,8 @@ def on_grid(guide: Slices, slices: Slices, motion: np.ndarray) -> MetaTensor:
     Returns:
         `(1, X'', Y'', Z'')` on the fine grid, its tissue in [-1, 1]; NaN beyond its field of view.
     """
-    affine, scale = slices.fine_affine, guide.scale
-    unit = scale.to_unit(guide.tissue.array)
+    affine, tissue_range = slices.fine_affine, guide.tissue_range
+    unit = tissue_range.to_unit(guide.tissue.array)
     # columns: the edges of a voxel of the grid along the guide's axes, in voxels of the guide
     voxel = np.linalg.inv(guide.affine.numpy()[:3, :3]) @ motion[:3, :3] @ affine.numpy()[:3, :3]
     sigma = np.sqrt(np.maximum((voxel**2).sum(1) - 1, 0) / 12)  # of boxes

@@ -144,7 +144,7 @@ def planes_of(volume: Tensor, slice_axis: int, other: int) -> Tensor:
 
 def longer_first(shape: tuple[int, ...], slice_axis: int) -> list[int]:
     """The in-plane axes of a volume `(X, Y, Z)`, the longer one first."""
-    return sorted((a for a in range(3) if a != slice_axis), key=lambda a: -shape[a])
+    return sorted((a for a in range(3) if a != slice_axis), key=shape.__getitem__, reverse=True)
 
 
 @dataclass(eq=False)
@@ -201,11 +201,11 @@ class DriftInferer(PlaneInferer):
         families, total = [], sum(volumes[0].shape[3 - a.slice_axis - other] for other in others)
         with part("planes", total, self.progress) as count_done:
             for other in others:
-                facts = slices.lengths(other).to(device), None, rows
+                facts = slices.lengths(other).to(device), rows
                 planes = [planes_of(volume, a.slice_axis, other).to(device) for volume in volumes]
                 with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
                     sharp = in_calls(
-                        lambda image, *beside, facts=facts: network(image, *facts, *beside),
+                        lambda image, *beside, facts=facts: network.apn(image, *facts, *beside).to(image.dtype),
                         rows.shape[1] * planes[0].shape[3],
                         *planes,
                         done=count_done,

@@ -92,7 +92,7 @@ class Motion:
 
 def steady(
     measured: Slices,
-    shown: MetaTensor | None = None,
+    guide: MetaTensor | None = None,
     draft: Callable[[Slices, MetaTensor | None], MetaTensor] | None = None,
 ) -> tuple[Slices, Motion | None]:
     """The slices of one place, and the motion of the head; the slices themselves where it lay still or moved too far.
@@ -102,17 +102,17 @@ def steady(
     them takes them back for good.
 
     Args:
-        shown: `(1, X', Y', Z')`, a guide on the fine grid (`guide.on_grid`).
+        guide: `(1, X', Y', Z')`, on the fine grid (`guide.on_grid`).
         draft: slices and the guide, if any -> their volume on the fine grid. None leaves it at their spline.
     """
-    motion = found(measured)
+    motion = motion_of(measured)
     if motion is None or not motion.moved or motion.stays(measured.acquisition.slice_spacing):
         return measured, motion
     if draft is None:
         return taken_back(measured, motion), motion
-    first = first_package(measured, motion) if shown is None else None
+    first = first_package(measured, motion) if guide is None else None
     if first is None:
-        motion = motion if shown is None else by_volume(measured, shown, motion)
+        motion = motion if guide is None else by_volume(measured, guide, motion)
         slices = taken_back(measured, motion)
     else:
         alone = draft(first, None)
@@ -120,10 +120,10 @@ def steady(
         whole = MetaTensor(torch.empty(measured.fine_shape), affine=measured.fine_affine)
         there, _ = placed(alone, whole, np.eye(4), order=1)
         slices = taken_back(measured, motion, MetaTensor(there, affine=measured.fine_affine))
-    return taken_back(measured, motion, draft(slices, shown)), motion
+    return taken_back(measured, motion, draft(slices, guide)), motion
 
 
-def found(measured: Slices) -> Motion | None:
+def motion_of(measured: Slices) -> Motion | None:
     """The motion between the packages of a stack, by least squares.
 
     Packages are those of the slices' times, else the even and the odd slices. Two foretell each other, in both
@@ -205,15 +205,15 @@ def acquired(volume: MetaTensor, motion: np.ndarray, acquisition: Acquisition, o
     return acquire(placed(volume, volume, np.linalg.inv(motion), order)[0], acquisition)
 
 
-def by_volume(measured: Slices, shown: MetaTensor, motion: Motion) -> Motion:
+def by_volume(measured: Slices, sharp: MetaTensor, motion: Motion) -> Motion:
     """The motion by a sharp volume; the given one, where the search begins, if that volume is not sure.
 
     Args:
-        shown: `(1, X', Y', Z')`, on the fine grid, near its place for package 0; NaN beyond its field of view.
+        sharp: `(1, X', Y', Z')`, on the fine grid, near its place for package 0; NaN beyond its field of view.
     """
     frame = Frame.of(measured)
     begin = [frame.pose(matrix) for matrix in motion.matrices]
-    poses = poses_beside(measured, shown, motion.packages, begin, frame)
+    poses = poses_beside(measured, sharp, motion.packages, begin, frame)
     if poses is None:
         return motion
     points = frame.places(np.array(np.nonzero(frame.head(measured))))

@@ -123,10 +123,10 @@ class Shown(NamedTuple):
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """The gradient, `(3, n)` per mm."""
-        steps = np.diag(self.frame.edges * [1, 1, 0.5])
-        return np.stack(
-            [(self.at(points + s[:, None])[0] - self.at(points - s[:, None])[0]) / (2 * s.sum()) for s in steps]
-        )
+        steps = self.frame.edges * [1, 1, 0.5]
+        beside = points[:, None] + np.hstack([np.diag(steps), -np.diag(steps)])[..., None]  # (3, 6, n)
+        ahead, behind = self.at(beside.reshape(3, -1))[0].reshape(2, 3, -1)
+        return (ahead - behind) / (2 * steps[:, None])
 
 
 class Equations(NamedTuple):
@@ -148,17 +148,11 @@ class Equations(NamedTuple):
         return 1 - self.left / self.total if self.total > 0 else 0.0
 
 
-def by_columns(columns: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Products `one @ other.T` of pixels `(..., n)`, for each column `(n,)` of the head."""
-    places = [np.flatnonzero(columns == column) for column in range(COLUMNS**2)]
-    return np.stack([one[:, k] @ other[..., k].T for k in places])
-
-
 def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
     """A pose by steps of Gauss and Newton; None where the slices say nothing, or the steps come to no end.
 
     Errors of pixels near each other go together, along the slices and within them. So the covariance is a sum of two:
-    of steps that leave out a column of the head each, and of ones that leave out a slice (`spread`; Cameron, Gelbach
+    of steps that leave out a column of the head each, and of ones that leave out a slice (`jackknife`; Cameron, Gelbach
     and Miller, J. Bus. Econ. Stat. 29:238-249, 2011, subtract the part that both hold). The search begins at `pose`.
     """
     for _ in range(ROUNDS):
@@ -171,8 +165,8 @@ def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
             return None
         step = np.linalg.solve(whole, gradient.sum((0, 1)))
         small = Rotation.from_rotvec(step[:3]).as_matrix()
-        columns = spread(normal.sum(0), gradient.sum(0)) if normal.shape[1] > 1 else np.zeros((6, 6))
-        slices = spread(*(np.stack([one[of == n].sum((0, 1)) for n in np.unique(of)]) for one in (normal, gradient)))
+        columns = jackknife(normal.sum(0), gradient.sum(0)) if normal.shape[1] > 1 else np.zeros((6, 6))
+        slices = jackknife(*(np.stack([one[of == n].sum((0, 1)) for n in np.unique(of)]) for one in (normal, gradient)))
         if columns is None or slices is None:
             return None
         pose = Pose(small @ pose.turn, small @ pose.shift + step[3:], columns + slices)
@@ -181,7 +175,7 @@ def fitted(equations: Callable[[Pose], Equations], pose: Pose) -> Pose | None:
     return None  # a valley without an end, which slices of long pixels have
 
 
-def spread(normal: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
+def jackknife(normal: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
     """The covariance of a step, by the jackknife: parts are left out by turns (Quenouille, Biometrika 43:353, 1956).
 
     Few parts know their own spread little. It is wider by Student's distribution: `SURE` standard deviations hold as
@@ -206,8 +200,9 @@ def spread(normal: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
 
 def small_moves(points: np.ndarray) -> np.ndarray:
     """How points `(3, n)` move with a rotation about each axis, in radians, and a shift along each: `(6, 3, n)`."""
-    turns = [np.cross(axis, points.T).T for axis in np.eye(3)]
-    return np.stack([*turns, *(np.broadcast_to(axis[:, None], points.shape) for axis in np.eye(3))])
+    axes = np.eye(3)
+    turns = np.cross(axes[:, None], points.T).swapaxes(1, 2)
+    return np.concatenate([turns, np.broadcast_to(axes[..., None], turns.shape)])
 
 
 class Package(NamedTuple):
@@ -275,8 +270,10 @@ def foretold(still: Package, moved: Package, both: bool, pose: Pose) -> Equation
             gain = np.linalg.lstsq(triangle, factors)[0] @ here.gains[:, k]
             j = gain * jacobian[:, k]
             j, residual = j - (j @ basis) @ basis.T, here.measured[k] - basis @ factors
-            said.normal.append(by_columns(here.columns[k], j, j))
-            said.gradient.append(by_columns(here.columns[k], j, residual))
+            columns = map(np.flatnonzero, np.arange(COLUMNS**2)[:, None] == here.columns[k])
+            products = [(j[:, n] @ j[:, n].T, j[:, n] @ residual[n]) for n in columns]
+            for every, own in zip((said.normal, said.gradient), zip(*products)):
+                every.append(np.stack(own))
             said.of.append(int(index))
             left, total = left + residual @ residual, total + k.sum() * here.measured[k].var()
     return said._replace(left=left, total=total)

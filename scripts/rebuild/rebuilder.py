@@ -13,7 +13,7 @@ from ..stack.grid import name_of
 from ..stack.slices import Slices
 from .error_map import ErrorMaps, error_map
 from .guide import GuideScan, PlacedGuide
-from .motion import by_volume, found, steady, taken_back
+from .motion import by_volume, motion_of, steady, taken_back
 from .progress import part
 from .rebuilt import Rebuilt
 from .stack_inferer import StackInferer
@@ -79,7 +79,7 @@ class Rebuilder:
     def place(self, guide: GuideScan, slices: Slices) -> PlacedGuide:
         """A guide beside the slices that it guides, whether it fits or not (`PlacedGuide.check`)."""
         with part("registering", wanted=self.inferer.progress):
-            return guide.beside(steady(slices)[0] if self.motion else slices)
+            return guide.place(steady(slices)[0] if self.motion else slices)
 
     def __call__(self, measured: Slices, guide: PlacedGuide | None = None) -> Rebuilt:
         """Rebuilds a stack of slices, with or without a guide that `place` has placed.
@@ -87,7 +87,7 @@ class Rebuilder:
         Motion between the packages is looked for in any case.
         """
         shown = None if guide is None else guide.volume
-        slices, motion = steady(measured, shown, self._draft) if self.motion else (measured, found(measured))
+        slices, motion = steady(measured, shown, self._draft) if self.motion else (measured, motion_of(measured))
         rebuilt = self.inferer.rebuilt(slices, self.network, shown)
         rebuilt = replace(rebuilt, guide=guide, motion=motion, taken_back=slices is not measured)
         maps = self.error_maps
@@ -117,13 +117,13 @@ class Rebuilder:
             return one
         for other in others:
             with part("registering", wanted=self.inferer.progress):
-                beside = GuideScan(Slices.sharp(other.volume), other.slices).beside(one.slices)
+                beside = GuideScan(Slices.sharp(other.volume), other.slices).place(one.slices)
             motion = by_volume(measured, beside.volume, one.motion) if beside.fits else one.motion
             if motion is not one.motion:
                 again = self.inferer.rebuilt(taken_back(measured, motion, one.volume), self.network)
                 return replace(again, motion=motion, taken_back=True)
         return one
 
-    def _draft(self, slices: Slices, shown: MetaTensor | None) -> MetaTensor:
+    def _draft(self, slices: Slices, guide: MetaTensor | None) -> MetaTensor:
         """The volume of some slices, for `motion.steady`."""
-        return self.inferer.draft.rebuilt(slices, self.network, shown).volume
+        return self.inferer.draft.rebuilt(slices, self.network, guide).volume

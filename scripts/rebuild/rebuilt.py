@@ -71,7 +71,7 @@ class Rebuilt:
     scores: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
-    def gap(self) -> Tensor:
+    def difference(self) -> Tensor:
         """`(X, Y, Z)`: the slices that a scanner would measure of the volume, less the measured ones."""
         return difference(self.volume.as_tensor(), self.slices)
 
@@ -79,7 +79,7 @@ class Rebuilt:
     def agreement(self) -> float | None:
         """`consistency.relative_rmse` of volume and slices, rounded; None for a constant scan, which has no head."""
         try:
-            number = relative_rmse(self.gap, self.slices)
+            number = relative_rmse(self.difference, self.slices)
         except ValueError:
             return None
         return None if math.isnan(number) else round(number, 5)

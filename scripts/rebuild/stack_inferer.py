@@ -123,7 +123,7 @@ class StackInferer(Inferer, ABC):
             raise InputError("the weights give NaN or infinite voxels: they are broken. Set --ckpt_path to others.")
         result = turn.back(self._in_units(fine, turned))
         if spread is not None:
-            spread = turn.back(spread * (whole.scale.high - whole.scale.low) / 2)
+            spread = turn.back(spread * whole.tissue_range.extent / 2)
         volume = MetaTensor(result, affine=slices.fine_affine, meta=meta)
         return Rebuilt(slices, volume, *self.steps_for(turned.acquisition), spread)
 
@@ -133,13 +133,13 @@ class StackInferer(Inferer, ABC):
         The slices are in RAS+ order.
         """
         a, whole = slices.acquisition, slices.filled
-        scale, tissue = whole.scale, whole.tissue
-        result = scale.to_scan(fine)
+        tissue_range, tissue = whole.tissue_range, whole.tissue
+        result = tissue_range.to_scan(fine)
         if self.consistency == "project":
             with part("reconciling", wanted=self.progress):
                 result = reconcile(result, tissue)
-        result = result.clamp(min=scale.low) + interpolate(whole.array - tissue.array, a, "nearest")
-        if (masked := scale.masked(whole.array)).any():
+        result = result.clamp(min=tissue_range.low) + interpolate(whole.array - tissue.array, a, "nearest")
+        if (masked := tissue_range.masked(whole.array)).any():
             result = result.where(interpolate(masked.float(), a, "nearest") < 0.5, 0)
         if slices.missing:
             gone = torch.zeros_like(slices.array).index_fill(a.slice_axis, torch.tensor(list(slices.missing)), 1)

@@ -57,17 +57,17 @@ class Stack:
     @property
     def floor(self) -> float:
         """Intensity of no signal, in the slices and in their result."""
-        return self.measured.scale.low
+        return self.measured.tissue_range.low
 
     @cached_property
     def above_floor(self) -> "Stack":
         """The stack with its floor at 0. A gain multiplies intensities above a floor."""
         if not self.floor:
             return self
-        slices, (low, high, ceiling) = self.measured, self.measured.scale
-        scale = IntensityRange(0.0, high - low, ceiling - low)
+        slices, (low, high, ceiling) = self.measured, self.measured.tissue_range
+        tissue_range = IntensityRange(0.0, high - low, ceiling - low)
         level = slices.like(
-            slices.above_floor, scale=scale, head=slices.head, missing=slices.missing, noise=slices.noise
+            slices.above_floor, tissue_range=tissue_range, head=slices.head, missing=slices.missing, noise=slices.noise
         )
         return Stack(level, self.rebuilt - self.floor, self.missing)  # type: ignore[arg-type]  # torch: Tensor
 

@@ -95,22 +95,22 @@ def _spoilt(far: float, reference: Stack) -> bool:
 def matched(reference: Stack, stack: Stack) -> Part:
     """Motion, likeness and gain of a stack. A stack that is not alike keeps a gain of 1, and is not seen."""
     first = reference.rebuilt
-    scale = max(one.measured.acquisition.slice_spacing for one in (reference, stack))
+    slice_spacing = max(one.measured.acquisition.slice_spacing for one in (reference, stack))
     if stack is reference:
         ones = torch.ones(first.shape)
-        return Part(np.eye(4), 1.0, 1.0, ones, _weight(stack, ones, scale, np.eye(4), first), 1.0)
+        return Part(np.eye(4), 1.0, 1.0, ones, _weight(stack, ones, slice_spacing, np.eye(4), first), 1.0)
     motion = register(first, stack.rebuilt, reference.head)
     alike = likeness(first, stack.rebuilt, motion, resolution(first, [reference.measured, stack.measured]))
     if alike < ALIKE:
         return Part(motion, alike, 0.0, torch.ones(first.shape), torch.zeros(first.shape))
     values, seen = placed(stack.rebuilt, first, motion, order=1)  # a gain is fitted to what is much smoother
-    gain = MetaTensor(gain_field(first, reference.head, values, seen, scale), affine=first.affine)
+    gain = MetaTensor(gain_field(first, reference.head, values, seen, slice_spacing), affine=first.affine)
     evened = stack.rebuilt.as_tensor() * placed(gain, stack.rebuilt, np.linalg.inv(motion), order=1)[0]
     motion = register(first, MetaTensor(evened, affine=stack.rebuilt.affine), reference.head, motion)
     values, seen = placed(stack.rebuilt, first, motion, order=1)
-    field = gain_field(first, reference.head, values, seen, scale)
-    close = relation(first, reference.head, values * field, seen, scale)
-    return Part(motion, alike, close, field, _weight(stack, seen, scale, motion, first))
+    field = gain_field(first, reference.head, values, seen, slice_spacing)
+    close = relation(first, reference.head, values * field, seen, slice_spacing)
+    return Part(motion, alike, close, field, _weight(stack, seen, slice_spacing, motion, first))
 
 
 def unmeasured(frequency: Tensor, acquisition: Acquisition) -> Tensor:
@@ -196,8 +196,8 @@ def reconciled(volume: Tensor, stacks: Sequence[Stack], parts: Sequence[Part], f
     seen = torch.stack([part.seen for part in parts])
     for stack, part in zip(stacks, parts):
         there, slices = _acquirable(volume, stack, part, first), stack.measured
-        gap = difference(there, slices)[slices.head]
-        if gap.square().mean().sqrt() > slices.noise.deviation:
+        left = difference(there, slices)[slices.head]
+        if left.square().mean().sqrt() > slices.noise.deviation:
             change = MetaTensor(reconcile(there, slices) - there, affine=stack.rebuilt.affine)
             volume = volume + _several(seen) * part.seen * part.gain * placed(change, first, part.motion)[0]
     return volume
@@ -216,23 +216,23 @@ def _acquirable(volume: Tensor, stack: Stack, part: Part, first: MetaTensor) -> 
     return seen * (values / gain) + (1 - seen) * grid.as_tensor()
 
 
-def _weight(stack: Stack, seen: Tensor, scale: float, motion: np.ndarray, first: MetaTensor) -> Tensor:
+def _weight(stack: Stack, seen: Tensor, slice_spacing: float, motion: np.ndarray, first: MetaTensor) -> Tensor:
     """How much a stack counts, on the grid of `first`: next to nothing in the place of its missing slices.
 
     The border of its field of view is a ramp of a slice spacing.
     """
-    soft = ramp(seen > WHOLE, voxel_spacing(first.affine), scale)
+    soft = ramp(seen > WHOLE, voxel_spacing(first.affine), slice_spacing)
     if not stack.missing:
         return soft
     known = placed(MetaTensor(stack.known, affine=stack.rebuilt.affine), first, motion, order=1)[0]
     return torch.maximum(soft * known, LITTLE * (seen > WHOLE))
 
 
-def _moved_slices(gap: Tensor, stack: Stack) -> tuple[int, ...]:
-    """Measured slices with much tissue whose difference from the result, `gap`, is an outlier in their stack."""
+def _moved_slices(left: Tensor, stack: Stack) -> tuple[int, ...]:
+    """Measured slices with much tissue whose difference from the result, `left`, is an outlier in their stack."""
     axis = stack.measured.acquisition.slice_axis
     head = stack.measured.head.movedim(axis, 0).flatten(1)
-    error = (gap.movedim(axis, 0).flatten(1).square() * head).sum(1) / head.sum(1).clamp(min=1)
+    error = (left.movedim(axis, 0).flatten(1).square() * head).sum(1) / head.sum(1).clamp(min=1)
     much = head.sum(1) > 0.25 * head.sum(1).max()
     much[[0, -1, *stack.missing]] = False  # tissue beyond the outermost slices is not known
     limit = OUTLIER * error[much].sqrt().median()

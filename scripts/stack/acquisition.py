@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -92,19 +93,19 @@ class Acquisition:
         """Whether there is nothing to rebuild: the slices are as thin and as near as the target."""
         return max(self.slice_spacing, self.slice_thickness) <= self.target_spacing
 
-    @property
+    @cached_property
     def fine_rows(self) -> np.ndarray:
         """Where the fine slices lie among the thick ones, `(fine_count,)`, in slices from the centre of the first."""
         rows = grid.centred_positions(self.fine_count, self.target_spacing, self.slice_count, self.slice_spacing)
         return rows - self.shift / self.slice_spacing
 
-    @property
+    @cached_property
     def slice_rows(self) -> np.ndarray:
         """Where the thick slices lie among the fine ones, `(slice_count,)`, in fine slices from the first's centre."""
         rows = grid.centred_positions(self.slice_count, self.slice_spacing, self.fine_count, self.target_spacing)
         return rows + self.shift / self.target_spacing
 
-    @property
+    @cached_property
     def nearest_slices(self) -> np.ndarray:
         """For each fine slice, the thick slice that contains its centre, `(fine_count,)` integers (Eq. S3).
 

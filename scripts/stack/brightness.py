@@ -25,17 +25,17 @@ SLOPES = (
 )
 
 
-def doubts(volume: Tensor, scale: IntensityRange, head: Tensor) -> tuple[str, ...]:
+def doubts(volume: Tensor, tissue_range: IntensityRange, head: Tensor) -> tuple[str, ...]:
     """Which brightness of a scan makes its result less sure, for people.
 
     Args:
         volume: `(X, Y, Z)`, finite.
-        scale, head: of the volume.
+        tissue_range, head: of the volume.
     """
-    typical, inside = (scale.ceiling - scale.low) / BRIGHTEST, int(head.sum())
-    hot = int((volume > scale.ceiling).sum()) / max(inside, 1)
-    dark = int((volume[head] <= scale.low + DIMMEST * typical).sum()) / max(inside, 1)
-    slope = slope_of((scale.tissue(volume) - scale.low).numpy(), head.numpy(), scale.high - scale.low)
+    typical, inside = (tissue_range.ceiling - tissue_range.low) / BRIGHTEST, int(head.sum())
+    hot = int((volume > tissue_range.ceiling).sum()) / max(inside, 1)
+    dark = int((volume[head] <= tissue_range.low + DIMMEST * typical).sum()) / max(inside, 1)
+    slope = slope_of((tissue_range.tissue(volume) - tissue_range.low).numpy(), head.numpy(), tissue_range.extent)
     said = ((SPOTS, 100 * hot, hot > HOT), (FAINT, 100 * dark, dark > DARK), (SLOPES, slope, slope > SLOPE))
     return tuple(text.format(number) for text, number, true in said if true)
 

@@ -40,6 +40,11 @@ class IntensityRange(NamedTuple):
     high: float
     ceiling: float
 
+    @property
+    def extent(self) -> float:
+        """How much is between both ends."""
+        return self.high - self.low
+
     def tissue(self, volume: Tensor) -> Tensor:
         """The volume with tissue alone: `low` where it is darker or masked, typical above the ceiling.
 
@@ -56,11 +61,11 @@ class IntensityRange(NamedTuple):
 
     def to_unit(self, volume: Tensor) -> Tensor:
         """Intensities mapped linearly, `[low, high]` to `[-1, 1]` (Sec. S4.3), without clipping."""
-        return (volume - self.low) * (2 / (self.high - self.low)) - 1
+        return (volume - self.low) * (2 / self.extent) - 1
 
     def to_scan(self, unit: Tensor) -> Tensor:
         """Undoes `to_unit`."""
-        return (unit + 1) * ((self.high - self.low) / 2) + self.low
+        return (unit + 1) * (self.extent / 2) + self.low
 
 
 def check_finite(volume: Tensor, name: str) -> None:

@@ -19,7 +19,7 @@ ODD = 0.25  # of the slices; where more are odd, the stack differs as a whole
 MUCH, MOST = 0.1, 0.75  # of the largest slice's tissue: where a slice is judged by two neighbours, and by one
 
 
-def missing_slices(volume: Tensor, axis: int, scale: IntensityRange) -> dict[int, str]:
+def missing_slices(volume: Tensor, axis: int, tissue_range: IntensityRange) -> dict[int, str]:
     """Slices within the head that are nothing like their two neighbours.
 
     Slices are judged by both neighbours: the head may end from slice to slice. The worst slice is set apart
@@ -29,14 +29,14 @@ def missing_slices(volume: Tensor, axis: int, scale: IntensityRange) -> dict[int
     Args:
         volume: `(X, Y, Z)`, finite.
         axis: of the slices.
-        scale: of the volume.
+        tissue_range: of the volume.
 
     Returns:
         Index of a slice -> its fault. Empty if more than a quarter of the slices are odd: the stack then differs as a
         whole.
     """
-    low, _, ceiling = scale
-    slices = (scale.tissue(volume) - low).movedim(axis, 0).flatten(1).float()
+    low, _, ceiling = tissue_range
+    slices = (tissue_range.tissue(volume) - low).movedim(axis, 0).flatten(1).float()
     hole = HOLE * (ceiling - low) / BRIGHTEST
     areas = (slices > SHOWN * hole).sum(1)
     largest = int(areas.max())

@@ -10,8 +10,7 @@ are independent.
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -48,10 +47,6 @@ class Noise:
         """Its power at in-plane frequencies, per pixel, over that of white noise: `(n, m)`, 1 on average over all."""
         bands = [np.square(band(f, width)) for f, width in zip((first, second), self.widths)]
         return np.outer(*(one / one.mean() for one in bands))
-
-    def swapped(self, swapped: bool) -> Self:
-        """The same noise where the in-plane axes stand in the other order, or in this one."""
-        return replace(self, widths=self.widths[::-1]) if swapped else self
 
 
 def band(frequency: np.ndarray, width: float) -> np.ndarray:
@@ -146,20 +141,24 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
     if faint <= ROUNDING**2 * power.max():
         return Noise(0.0)
     found = np.maximum(found, ROUNDING * faint)
-    seen = {width: _seen_band(frequency, width) for width in np.arange(1.0, WIDEST + 0.21, 0.05).round(2).tolist()}
-    best, noise = math.inf, Noise(0.0)
-    for widths in itertools.product(seen, repeat=2):
-        kept = np.outer(*(seen[width] for width in widths))[cells]
+    seen = dict[float, np.ndarray]()  # power of the band; the windows of `_spectrum`, Hann's, blur it by a frequency
+    for width in np.arange(1.0, WIDEST + 0.21, 0.05).round(2).tolist():
+        mirrored = np.pad(np.square(band(frequency, width)), 1, mode="reflect")
+        seen[width] = np.convolve(mirrored, [1 / 6, 2 / 3, 1 / 6], mode="valid")
+    best, level, widths = math.inf, 0.0, (1.0, 1.0)
+    for first, second in itertools.product(seen, repeat=2):
+        kept = np.outer(seen[first], seen[second])[cells]
         inside = kept > HELD
         if not inside.any():
             continue
-        plateau, slope = _two_levels(kept[inside] / found[inside], texture[inside])
-        plateau = max(plateau, NOISY * float((found[inside] / kept[inside]).min()))
-        off = float(np.square(np.log((plateau + slope * texture) * kept + faint) - np.log(found + faint)).sum())
+        relative = kept[inside] / found[inside]  # so that each error counts by its own size
+        (plateau, slope), _ = nnls(np.column_stack([relative, relative * texture[inside]]), np.ones(len(relative)))
+        plateau = max(plateau, NOISY * (found[inside] / kept[inside]).min())
+        off = np.square(np.log((plateau + slope * texture) * kept + faint) - np.log(found + faint)).sum()
         if off < best:
-            share = math.prod(kept_variance(MANY, width) for width in widths)
-            best, noise = off, Noise(math.sqrt(plateau * share), widths)
-    return noise
+            best, level, widths = off, plateau, (first, second)
+    share = math.prod(kept_variance(MANY, width) for width in widths)
+    return Noise(math.sqrt(level * share), widths)
 
 
 def _spectrum(volume: np.ndarray, slice_axis: int, head: np.ndarray) -> np.ndarray:
@@ -173,14 +172,13 @@ def _spectrum(volume: np.ndarray, slice_axis: int, head: np.ndarray) -> np.ndarr
     if size > shorter:
         return np.zeros((0, 0))
 
-    def patches(array: np.ndarray) -> np.ndarray:
-        windows = np.lib.stride_tricks.sliding_window_view(array, (size, size), axis=(1, 2))  # type: ignore[call-overload]
-        places = [_starts(count, size) for count in array.shape[1:]]
-        rows, columns = np.ix_(*places)
-        return windows[:, rows, columns].reshape(-1, size, size)
-
-    share = patches(inside).mean((1, 2))
-    shown = patches(slices)[share >= min(1.0, float(share.max()))].astype(np.float64)
+    # patches overlap by half, counted from either end: a mirrored slice has the mirrored patches
+    starts = [np.arange(0, (count - size) // 2 + 1, size // 2) for count in slices.shape[1:]]
+    rows, columns = np.ix_(*(np.union1d(one, count - size - one) for one, count in zip(starts, slices.shape[1:])))
+    windows = (np.lib.stride_tricks.sliding_window_view(one, (size, size), (1, 2)) for one in (slices, inside))  # type: ignore[call-overload]
+    patches, heads = (one[:, rows, columns].reshape(-1, size, size) for one in windows)
+    share = heads.mean((1, 2))
+    shown = patches[share >= min(1.0, float(share.max()))].astype(np.float64)
     window = np.outer(*[np.hanning(size + 2)[1:-1]] * 2)
     means = np.average(shown.reshape(len(shown), -1), axis=1, weights=window.ravel())
     bright = means - volume.min() >= np.median(means - volume.min()) / 2
@@ -192,22 +190,3 @@ def _spectrum(volume: np.ndarray, slice_axis: int, head: np.ndarray) -> np.ndarr
     for axis in (0, 1):  # of positive and negative frequencies the mean
         mean = (mean + np.roll(np.flip(mean, axis), 1, axis)) / 2
     return mean[: size // 2 + 1, : size // 2 + 1]
-
-
-def _starts(count: int, size: int) -> np.ndarray:
-    """Where patches begin that overlap by half, counted from either end: a mirrored slice has the mirrored patches."""
-    half = np.arange(0, (count - size) // 2 + 1, size // 2)
-    return np.unique(np.concatenate([half, count - size - half]))
-
-
-def _seen_band(frequency: np.ndarray, width: float) -> np.ndarray:
-    """The band's power as the windows of `_spectrum` show it: a Hann window blurs by a frequency."""
-    power = np.square(band(frequency, width))
-    return np.convolve(np.pad(power, 1, mode="reflect"), [1 / 6, 2 / 3, 1 / 6], mode="valid")
-
-
-def _two_levels(relative: np.ndarray, texture: np.ndarray) -> tuple[float, float]:
-    """Plateau and slope, neither negative, whose sum is nearest to the spectrum, error by its own size."""
-    columns = np.column_stack([relative, relative * texture])
-    (plateau, slope), _ = nnls(columns, np.ones(len(columns)))
-    return float(plateau), float(slope)

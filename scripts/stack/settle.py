@@ -1,6 +1,7 @@
 """The facts of an acquisition, settled once: the user's values, the file's, and the grid's."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,31 @@ GUESSED = "the largest spacing"
 GUESS = "the slice spacing, for want of better"  # where a slice thickness came from that nobody stated
 
 
+@dataclass(frozen=True)
+class Given:
+    """The user's facts of an acquisition, lengths in mm; None leaves one to the file and its grid.
+
+    Attributes:
+        slice_thickness: of the slices.
+        target_thickness: of the result.
+        slice_axis: of the array.
+        profile: of the slices.
+        isotropic: whether the pixels will be resampled to the target.
+    """
+
+    slice_thickness: float | None = None
+    target_thickness: float | None = None
+    slice_axis: int | None = None
+    profile: Profile = SLR
+    isotropic: bool = False
+
+
 def settle(
+    name: str,
     affine: ArrayLike,
     shape: tuple[int, ...],
     stated: Mapping[str, tuple[Any, str]],
-    *,
-    name: str = "the scan",
-    slice_thickness: float | None = None,
-    target_thickness: float | None = None,
-    slice_axis: int | None = None,
-    profile: Profile = SLR,
-    isotropic: bool = False,
+    given: Given,
     card: Any,
 ) -> Acquisition:
     """Settles the facts of an acquisition and says where each came from.
@@ -38,43 +53,30 @@ def settle(
     spacing, within the trained range.
 
     Args:
+        name: of the scan, for messages.
         affine: `(4, 4)`, voxel -> mm.
         shape: `(X, Y, Z)`.
         stated: `slice_axis` and `slice_thickness`, as far as the file says them: value and source.
-        name: of the scan, for messages.
-        slice_thickness: given by the user, in mm.
-        target_thickness: given by the user, in mm.
-        slice_axis: given by the user.
-        profile: of the slices.
-        isotropic: whether the pixels will be resampled to the target.
         card: the ranges of the weights' training, a `weights.Card`.
     """
-    spacing = grid.voxel_spacing(affine)
-    warnings: list[str] = []
-    supposed = stated.get("slice_thickness", (None, ""))[0] if slice_thickness is None else slice_thickness
-    axis, axis_source = _axis(spacing, stated, slice_axis, supposed, warnings)
+    spacing, warnings = grid.voxel_spacing(affine), list[str]()
+    axis, axis_source = _axis(spacing, stated, given, warnings)
     if shape[axis] < grid.MIN_SLICES:
         raise InputError(
             f"{name} has {shape[axis]} slices along axis {axis}: expected {grid.MIN_SLICES} or more. "
             "Set --slice_axis if the slices lie along another axis."
         )
-    slice_spacing, pixels = float(spacing[axis]), np.delete(spacing, axis)
-    view = spacing * shape
+    slice_spacing, pixels, view = float(spacing[axis]), np.delete(spacing, axis), spacing * shape
     if view[axis] > TALL and view.min() < FLAT:
         warnings.append(
             f"the field of view is {' x '.join(f'{edge:.0f}' for edge in view)} mm, which is none of a head: axis "
             f"{view.argmin()} of the array may be that of the slices. Give the array in the order of its affine."
         )
-    target, target_source = target_thickness, "given"
-    low, high = card.target_range
-    if target is None:
-        target, target_source = float(np.clip(pixels.min(), low, high)), "the finer in-plane spacing"
-        if not low <= pixels.min() <= high:
-            target_source += f", {pixels.min():.3g} mm, brought into the trained {low:g} to {high:g} mm"
-    thickness, source = _thickness(axis, spacing, stated, slice_thickness, warnings)
+    target, target_source = _target(pixels, given.target_thickness, card)
+    thickness, source = _thickness(axis, spacing, stated, given.slice_thickness, warnings)
     thin = max(thickness, slice_spacing) <= ROUNDING * target
-    implausible = slice_thickness is None and slice_spacing < PLAUSIBLE * spacing.max()
-    if slice_axis is not None and (thin or implausible) and spacing.max() > ROUNDING * target:
+    implausible = given.slice_thickness is None and slice_spacing < PLAUSIBLE * spacing.max()
+    if given.slice_axis is not None and (thin or implausible) and spacing.max() > ROUNDING * target:
         raise InputError(
             f"{name}: slice_axis is {axis}, along which voxels are {slice_spacing:.3g} mm, no thick slices' spacing: "
             f"expected their axis, such as {grid.slice_axis(spacing)}. Leave out --slice_axis."
@@ -90,8 +92,7 @@ def settle(
         thickness = target
     if thin:
         target_source = "the slice spacing: nothing is to be rebuilt"
-        if thickness != slice_spacing:
-            source = target_source
+        source = source if thickness == slice_spacing else target_source
         thickness = target = slice_spacing
     elif thickness < target:
         raise InputError(
@@ -99,41 +100,27 @@ def settle(
             "Set --slice_thickness to the true thickness or --target_thickness to a smaller one."
         )
     else:
-        if not low <= target <= high:
-            warnings.append(
-                f"target {target:g} mm is outside the {low:g} to {high:g} mm that the weights were trained for; expect "
-                "blur or false detail."
-            )
-        if source == GUESS:
-            warnings.append(
-                f"nothing states the slice thickness: the slice spacing, {slice_spacing:.3g} mm, is taken for it. Set "
-                "--slice_thickness where slices have gaps or overlap."
-            )
-        warnings += _beyond_training(thickness, slice_spacing, None if isotropic else pixels, card)
-    sources = {
-        "slice_axis": axis_source,
-        "slice_spacing": "the affine",
-        "slice_thickness": source,
-        "target_spacing": target_source,
-    }
+        seen = None if given.isotropic else pixels
+        warnings += _beyond_training(thickness, source, slice_spacing, seen, target, card)
     return Acquisition.stack(
         axis,
         shape[axis],
         spacing=slice_spacing,
         thickness=thickness,
         target=target,
-        profile=profile,
-        sources=sources,
+        profile=given.profile,
+        sources={
+            "slice_axis": axis_source,
+            "slice_spacing": "the affine",
+            "slice_thickness": source,
+            "target_spacing": target_source,
+        },
         warnings=tuple(warnings),
     )
 
 
 def _axis(
-    spacing: np.ndarray,
-    stated: Mapping[str, tuple[Any, str]],
-    given: int | None,
-    thickness: float | None,
-    warnings: list[str],
+    spacing: np.ndarray, stated: Mapping[str, tuple[Any, str]], given: Given, warnings: list[str]
 ) -> tuple[int, str]:
     """The slice axis, and where it came from.
 
@@ -141,8 +128,11 @@ def _axis(
     thickness speaks for it: slices that are thicker than any spacing overlap, and those as thick as their spacing, but
     not as the finest one, lie along it.
     """
-    if given is not None:
-        return given, "given"
+    if given.slice_axis is not None:
+        return given.slice_axis, "given"
+    thickness = given.slice_thickness
+    if thickness is None:
+        thickness, _ = stated.get("slice_thickness", (None, ""))
     if "slice_axis" in stated:
         axis, source = stated["slice_axis"]
         largest, own, finest = spacing.max(), spacing[axis], spacing.min()
@@ -155,6 +145,15 @@ def _axis(
             f"spacing, {largest:.3g} mm, is taken. Set --slice_axis if that is wrong."
         )
     return grid.slice_axis(spacing), GUESSED
+
+
+def _target(pixels: np.ndarray, given: float | None, card: Any) -> tuple[float, str]:
+    """The slice thickness to reach, in mm, and where it came from; `pixels` are the two spacings in plane."""
+    if given is not None:
+        return given, "given"
+    (low, high), finer = card.target_range, pixels.min()
+    brought = "" if low <= finer <= high else f", {finer:.3g} mm, brought into the trained {low:g} to {high:g} mm"
+    return float(np.clip(finer, low, high)), f"the finer in-plane spacing{brought}"
 
 
 def _thickness(
@@ -182,9 +181,22 @@ def _thickness(
     return (float(spacing[axis]), GUESS) if thickness is None else (float(thickness), source)
 
 
-def _beyond_training(thickness: float, spacing: float, pixels: np.ndarray | None, card: Any) -> list[str]:
-    """A warning for each fact that the weights have not seen; 1 % is rounding."""
+def _beyond_training(
+    thickness: float, source: str, spacing: float, pixels: np.ndarray | None, target: float, card: Any
+) -> list[str]:
+    """A warning for each fact that the weights have not seen, or that nobody stated; 1 % is rounding."""
     warnings = []
+    low, high = card.target_range
+    if not low <= target <= high:
+        warnings.append(
+            f"target {target:g} mm is outside the {low:g} to {high:g} mm that the weights were trained for; expect "
+            "blur or false detail."
+        )
+    if source == GUESS:
+        warnings.append(
+            f"nothing states the slice thickness: the slice spacing, {spacing:.3g} mm, is taken for it. Set "
+            "--slice_thickness where slices have gaps or overlap."
+        )
     if thickness > ROUNDING * card.max_thickness:
         warnings.append(
             f"slices of {thickness:.3g} mm are thicker than the {card.max_thickness:g} mm that the weights were "

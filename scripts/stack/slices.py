@@ -61,7 +61,7 @@ class Slices:
         Args:
             array: `(X, Y, Z)`.
             acquisition, affine: of the voxels; None where they lie in the places of these slices.
-            facts: `scale`, `head`, `missing` and `noise`, as the properties.
+            facts: `tissue_range`, `head`, `missing` and `noise`, as the properties.
         """
         result = replace(
             self,
@@ -77,7 +77,7 @@ class Slices:
         """`(X, Y, Z)`."""
         return self.array.shape
 
-    @property
+    @cached_property
     def edges(self) -> np.ndarray:
         """Edges of a voxel, `(3,)` in mm."""
         return grid.voxel_spacing(self.affine)
@@ -101,32 +101,32 @@ class Slices:
         return bool(self.array.min() == self.array.max())
 
     @cached_property
-    def scale(self) -> IntensityRange:
+    def tissue_range(self) -> IntensityRange:
         """The range of their tissue."""
         return intensity_range(self.array)
 
     @cached_property
     def head(self) -> Tensor:
         """`(X, Y, Z)` bool; a `ValueError` for constant slices."""
-        return head_mask(self.array, self.scale)
+        return head_mask(self.array, self.tissue_range)
 
     @cached_property
     def missing(self) -> dict[int, str]:
         """Slices that were not measured: index -> their fault."""
-        return missing_slices(self.array, self.acquisition.slice_axis, self.scale)
+        return missing_slices(self.array, self.acquisition.slice_axis, self.tissue_range)
 
     @cached_property
     def noise(self) -> Noise:
         """The noise of the slices, which are not constant, in their units: as given, or as their tissue shows it."""
         turn, given = self.turn, self.acquisition.noise  # looked for in RAS+: storage changes nothing
-        axis = self.acquisition.moved(*turn).slice_axis
-        found = noise_of(turn.into(self.tissue.array), axis, turn.into(self.head)).swapped(self._swapped)
-        return found if given is None else replace(found, deviation=given * (self.scale.high - self.scale.low))
+        axis = turn.axes.index(self.acquisition.slice_axis)
+        found = self._turned(noise_of(turn.into(self.tissue.array), axis, turn.into(self.head)))
+        return found if given is None else replace(found, deviation=given * self.tissue_range.extent)
 
     @property
     def noise_share(self) -> float:
         """Standard deviation of the noise, as a share of the range of their tissue."""
-        return self.noise.deviation / (self.scale.high - self.scale.low)
+        return self.noise.deviation / self.tissue_range.extent
 
     def lengths(self, axis: int) -> Tensor:
         """The `lengths` of planes along an in-plane axis, `(1, 5)`, see `SliceProjectionNetwork.forward`.
@@ -140,7 +140,7 @@ class Slices:
     @property
     def above_floor(self) -> Tensor:
         """Intensities from the scan's floor up: 0 is no signal, whatever the scan's own zero means."""
-        return self.array - self.scale.low
+        return self.array - self.tissue_range.low
 
     @cached_property
     def filled(self) -> Self:
@@ -158,17 +158,17 @@ class Slices:
 
         The range and the missing slices stay. A mask may leave the head.
         """
-        tissue = self.scale.tissue(self.array)
+        tissue = self.tissue_range.tissue(self.array)
         if torch.equal(tissue, self.array):
             return self
-        return self.like(tissue, scale=self.scale, missing=self.missing)
+        return self.like(tissue, tissue_range=self.tissue_range, missing=self.missing)
 
-    @property
+    @cached_property
     def warnings(self) -> tuple[str, ...]:
         """Which slices are missing and which brightness is odd, for people; none of slices that are not rebuilt."""
         if self.acquisition.at_target or self.constant:
             return ()
-        return brightness.doubts(self.array, self.scale, self.head) + tuple(
+        return brightness.doubts(self.array, self.tissue_range, self.head) + tuple(
             f"slice {index + 1} of {self.acquisition.slice_count} is {what}: it is taken for a missing slice, and its "
             "neighbours are rebuilt without it."
             for index, what in self.missing.items()
@@ -177,13 +177,13 @@ class Slices:
     @cached_property
     def unit(self) -> Self:
         """The slices with their tissue in [-1, 1], as networks see them. Their facts change their unit."""
-        tissue, (low, high, ceiling) = self.tissue, self.scale
-        array, gain = self.scale.to_unit(tissue.array), 2 / (high - low)
-        scale = IntensityRange(-1.0, 1.0, (ceiling - low) * gain - 1)
+        tissue, (low, high, ceiling) = self.tissue, self.tissue_range
+        array, gain = self.tissue_range.to_unit(tissue.array), 2 / (high - low)
+        tissue_range = IntensityRange(-1.0, 1.0, (ceiling - low) * gain - 1)
         if self.constant:  # it has no head
-            return self.like(array, scale=scale)
+            return self.like(array, tissue_range=tissue_range)
         noise = replace(self.noise, deviation=self.noise.deviation * gain)
-        return self.like(array, scale=scale, head=tissue.head, missing=self.missing, noise=noise)
+        return self.like(array, tissue_range=tissue_range, head=tissue.head, missing=self.missing, noise=noise)
 
     @cached_property
     def turn(self) -> grid.Turn:
@@ -203,11 +203,12 @@ class Slices:
             return self.like(array, acquisition, affine)
         flipped = acquisition.slice_axis in turn.flipped
         missing = dict(sorted((last - index if flipped else index, what) for index, what in self.missing.items()))
-        noise, head = self.noise.swapped(self._swapped), turn.into(self.head)
-        return self.like(array, acquisition, affine, scale=self.scale, head=head, missing=missing, noise=noise)
+        noise, head = self._turned(self.noise), turn.into(self.head)
+        return self.like(
+            array, acquisition, affine, tissue_range=self.tissue_range, head=head, missing=missing, noise=noise
+        )
 
-    @property
-    def _swapped(self) -> bool:
-        """Whether the two in-plane axes stand in another order in RAS+."""
+    def _turned(self, noise: Noise) -> Noise:
+        """Noise of these slices in RAS+ order, or back: the two in-plane axes may stand in the other order there."""
         first, second = (axis for axis in self.turn.axes if axis != self.acquisition.slice_axis)
-        return first > second
+        return replace(noise, widths=noise.widths[::-1]) if first > second else noise

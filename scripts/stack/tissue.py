@@ -11,7 +11,7 @@ TISSUE = 0.1  # of the range of intensities of tissue; darker voxels are air
 FLAT_SCALE = 2.0  # voxels; standard deviation of the Gaussian that gradients are taken with
 
 
-def head_mask(volume: Tensor, scale: IntensityRange | None = None) -> Tensor:
+def head_mask(volume: Tensor, tissue_range: IntensityRange | None = None) -> Tensor:
     """Voxels of the head.
 
     1. A voxel is inside if it is brighter than a tenth of the range of tissue (`intensity.intensity_range`).
@@ -19,11 +19,11 @@ def head_mask(volume: Tensor, scale: IntensityRange | None = None) -> Tensor:
        in 3-D, and closed in most slices.
     3. The largest connected part is the head.
 
-    The volume is `(X, Y, Z)`, not constant; `scale` is its range, where that is known.
+    The volume is `(X, Y, Z)`, not constant; `tissue_range` is its range, where that is known.
     """
     data_range(volume)
-    low, high, _ = intensity_range(volume) if scale is None else scale
-    inside = volume.cpu().numpy() > low + TISSUE * (high - low)
+    known = intensity_range(volume) if tissue_range is None else tissue_range
+    inside = volume.cpu().numpy() > known.low + TISSUE * known.extent
     cross = ndimage.generate_binary_structure(3, 1)
     for normal in range(3):
         in_slice = cross.copy()

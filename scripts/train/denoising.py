@@ -31,10 +31,10 @@ def denoised(volume: MetaTensor, sharp_axes: tuple[int, ...]) -> MetaTensor:
     array = volume.as_tensor()[0].float().cpu()
     if array.min() == array.max():
         return volume
-    scale = intensity_range(array)
+    tissue_range = intensity_range(array)
     across = max({0, 1, 2} - {*sharp_axes[:2]})
-    deviation = noise_of(array, across, head_mask(array, scale)).deviation
-    if deviation < LEAST * (scale.high - scale.low):
+    deviation = noise_of(array, across, head_mask(array, tissue_range)).deviation
+    if deviation < LEAST * tissue_range.extent:
         return volume
     from skimage.restoration import denoise_nl_means  # of the extra [train], which an evaluation seldom needs
 

@@ -206,8 +206,8 @@ def fitted(cases: Sequence[Case], thicknesses: Sequence[float]) -> Calibration:
 def in_place(guide: MetaTensor, truth: MetaTensor) -> PlacedGuide:
     """A guide `(1, X, Y, Z)` on the grid of the truth, as the training takes it."""
     guide = ResampleToMatch(padding_mode="zeros")(guide, truth)  # type: ignore[assignment]  # MONAI: Tensor
-    scale = intensity_range(guide)
-    unit = scale.to_unit(scale.tissue(guide.as_tensor().float()))
+    tissue_range = intensity_range(guide)
+    unit = tissue_range.to_unit(tissue_range.tissue(guide.as_tensor().float()))
     return PlacedGuide(MetaTensor(unit, affine=guide.affine), np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
 
 

@@ -90,8 +90,8 @@ class ErrorBatch(PrepareBatch):
         inferer = one_family(self.inferer) if batchdata["alone"] else self.inferer
         rebuilt = inferer.rebuilt(slices, self.network)
         result = rebuilt.volume.as_tensor()
-        truth, scale = convert_to_tensor(batchdata["label"][0, 0], track_meta=False), slices.scale
+        truth, tissue_range = convert_to_tensor(batchdata["label"][0, 0], track_meta=False), slices.tissue_range
         planes, rows, lengths = network_inputs(slices, result, rebuilt.spread)
-        error = (scale.to_unit(truth) - scale.to_unit(result)).abs()
+        error = (tissue_range.to_unit(truth) - tissue_range.to_unit(result)).abs()
         label = error.movedim((slices.acquisition.slice_axis, 2), (1, 2))[:, None]
         return planes.to(device), label.to(device), (rows.to(device), lengths.to(device)), {}

@@ -93,7 +93,7 @@ def test_a_guide_makes_the_volume_that_python_makes_by_its_motion(tmp_path, prog
     image = nib.Nifti1Image(expected.numpy(), scan.fine_affine.numpy())
     assert_same(nib.load(out), image, scan.array[None].numpy())
     assert np.abs(expected - alone).max() > 50  # the guide matters
-    assert record["Likeness"] == pytest.approx(GuideScan(guide).beside(scan).likeness, abs=0.03)
+    assert record["Likeness"] == pytest.approx(GuideScan(guide).place(scan).likeness, abs=0.03)
     assert record["Name"] == f"{name}.nii.gz"
 
 
@@ -116,7 +116,7 @@ def test_the_motion_is_that_of_the_command(tmp_path, exported, python, name):
     paths = [tmp_path / f"{one}.nii.gz" for one in ("scan", "guide")]
     (found,) = javascript(code, *paths)
     scan, guide = (Slices.of(python[2]({"image": str(path)})["image"]) for path in paths)
-    theirs = GuideScan(guide).beside(scan)
+    theirs = GuideScan(guide).place(scan)
     own = np.vstack([found["motion"], [0, 0, 0, 1]])
     for other in (motion, theirs.motion):
         assert max(angle_and_shift(np.linalg.inv(other) @ own, np.zeros(3))) < 0.15

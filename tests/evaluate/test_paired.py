@@ -97,9 +97,9 @@ def test_methods_are_given_slices_their_place_and_what_a_header_says(volumes, me
     assert torch.allclose(thick.as_tensor()[0], expected) and torch.equal(thick, again)
     assert np.linalg.norm(np.asarray(thick.affine)[:3, 1]) == pytest.approx(6.0)
     measured(volumes[:1], {"a": method}, spacing_ratio=1.2, profile="rectangular", simulated_noise=0.05)
-    noise, scale = (seen[-1][0] - thick).as_tensor()[0], Slices.of(thick)
-    bright = scale.head & (thick.as_tensor()[0] > scale.scale.high / 2)
-    share = noise[bright].std() / (scale.scale.high - scale.scale.low)
+    noise, measured = (seen[-1][0] - thick).as_tensor()[0], Slices.of(thick)
+    bright = measured.head & (thick.as_tensor()[0] > measured.tissue_range.high / 2)
+    share = noise[bright].std() / measured.tissue_range.extent
     assert share.item() == pytest.approx(0.05, rel=0.05), "a share of the range of tissue"
 
 

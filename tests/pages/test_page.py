@@ -44,7 +44,7 @@ def page(path, measured, result, difference=0.0, error=None, guide=None, **recor
     a.attach(measured)
     placed = None if guide is None else PlacedGuide(guide[None], np.eye(4), 1.0, 0.0, 0.0, 0.0, "the guide")
     rebuilt = Rebuilt(Slices.of(measured), result, guide=placed)
-    vars(rebuilt)["gap"] = difference + 0 * measured.as_tensor()
+    vars(rebuilt)["difference"] = difference + 0 * measured.as_tensor()
     write_page(path, rebuilt, {**RECORD, **record}, error)
     return path.read_text(encoding="utf-8")
 

@@ -64,9 +64,9 @@ def result(scan, drift, inferer):
 def test_an_untrained_error_network_says_one_error_in_the_units_of_the_scan(scan, drift):
     network = Drift(drift.apn, drift.velocity, ErrorPatternNetwork())
     slices = Slices.of(scan)
-    scale, between = slices.scale, interpolate(slices.array, slices.acquisition, "linear")
+    tissue_range, between = slices.tissue_range, interpolate(slices.array, slices.acquisition, "linear")
     shown = expected_error(slices, between, None, network, "cpu")
-    torch.testing.assert_close(shown, torch.full_like(shown, TYPICAL * (scale.high - scale.low) / 2))
+    torch.testing.assert_close(shown, torch.full_like(shown, TYPICAL * tissue_range.extent / 2))
 
 
 def mapped(result, drift, confidence=0.9):
@@ -80,7 +80,7 @@ def found(result, drift):
 
 def test_the_error_network_is_told_the_spread_and_the_lengths_of_slices_with_gaps(result):
     gapped = Slices.of(scan_of(smooth_head(SHAPE), 4.0, spacing=5.0))
-    vars(gapped)["scale"] = IntensityRange(100.0, 600.0, 2e3)
+    vars(gapped)["tissue_range"] = IntensityRange(100.0, 600.0, 2e3)
     planes, rows, lengths = network_inputs(gapped, result.volume.as_tensor(), result.spread)
     assert lengths[:3].tolist() == [4, 1, 5] and len(rows) == SHAPE[2]
     assert lengths[3].item() == pytest.approx(0.75 * gapped.noise_share), "networks heed three quarters"
@@ -109,8 +109,8 @@ def test_convolutions_in_bfloat16_change_it_by_few_percent(result, drift, found)
 
 def test_the_noise_of_slices_is_a_share_of_their_range_wherever_its_floor_lies(scan):
     slices = Slices.of(scan)
-    thick, scale = slices.array, slices.scale
-    noise = 0.03 * (scale.high - scale.low) * torch.randn(thick.shape, generator=torch.Generator().manual_seed(0))
+    thick, tissue_range = slices.array, slices.tissue_range
+    noise = 0.03 * tissue_range.extent * torch.randn(thick.shape, generator=torch.Generator().manual_seed(0))
     noisy = replace(slices, array=thick + noise).noise_share
     assert slices.noise_share < 0.02 and noisy == pytest.approx(0.03, rel=0.25)
     raised = thick + 20 * torch.rand(thick.shape, generator=torch.Generator().manual_seed(0))

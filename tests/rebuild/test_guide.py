@@ -189,12 +189,12 @@ def test_a_few_voxels_far_below_the_floor_do_not_move_a_guide(of_the_guide):
     """Filters leave them. A histogram over their range would know tissue in few bins."""
     measured = stack_of(person(), 0).measured
     guide = Slices.sharp(MetaTensor(moved(person(), SMALL), affine=torch.from_numpy(AFFINE)))
-    alone = GuideScan(guide).beside(measured).motion
+    alone = GuideScan(guide).place(measured).motion
     odd = (guide if of_the_guide else measured).array.clone()
     odd[2:-2:4, 24:28, 18:22] = -50_000
     guide = replace(guide, array=odd) if of_the_guide else guide
     measured = measured if of_the_guide else replace(measured, array=odd)
-    degrees, millimetres = angle_and_shift(np.linalg.inv(alone) @ GuideScan(guide).beside(measured).motion, CENTRE)
+    degrees, millimetres = angle_and_shift(np.linalg.inv(alone) @ GuideScan(guide).place(measured).motion, CENTRE)
     assert degrees < 0.5 and millimetres < 0.5
 
 
@@ -224,7 +224,7 @@ def test_a_guide_that_lies_in_its_place_stays_there(moved_by):
     measured = MetaTensor(torch.from_numpy(thick)[None], affine=torch.from_numpy(affine))
     Acquisition.stack(2, thick.shape[2], spacing=4.8, thickness=4.8, target=1.2).attach(measured)
     guide = Slices.sharp(MetaTensor(torch.from_numpy(guide)[None], affine=torch.from_numpy(own)))
-    found = GuideScan(guide).beside(Slices.of(measured))
+    found = GuideScan(guide).place(Slices.of(measured))
     assert found.fits
     if moved_by:
         assert max(angle_and_shift(np.linalg.inv(by) @ found.motion, CENTRE)) < 0.15 and found.millimetres > PRECISE
@@ -238,7 +238,7 @@ def test_nothing_depends_on_where_the_floors_of_scan_and_guide_lie():
     floor, other = -300.0, -500.0
     measured, guide = stack_of(person(), 0).measured, Slices.sharp(stack_of(person(), 2).rebuilt)
     raised, level = (replace(one, array=one.array + floor) for one, floor in ((measured, floor), (guide, other)))
-    alone, again = GuideScan(guide).beside(measured), GuideScan(level).beside(raised)
+    alone, again = GuideScan(guide).place(measured), GuideScan(level).place(raised)
     np.testing.assert_allclose(again.motion, alone.motion, atol=0.05)
     assert alone.fits and again.likeness == pytest.approx(alone.likeness, abs=0.02)
 
@@ -333,7 +333,7 @@ def test_a_guide_that_lies_less_than_registration_knows_away_stays_in_its_place(
     head, affine = person(), AFFINE.copy()
     affine[0, 3] += mm
     other = MetaTensor(torch.where(head > 60, 900 - head, head)[None], affine=torch.from_numpy(affine))
-    found = GuideScan(Slices.sharp(other)).beside(stack_of(head, 2, 4.0, noise=3.0).measured)
+    found = GuideScan(Slices.sharp(other)).place(stack_of(head, 2, 4.0, noise=3.0).measured)
     assert (found.millimetres == 0 and np.array_equal(found.motion, np.eye(4))) == still
     assert still or found.millimetres == pytest.approx(mm, abs=0.03)
 

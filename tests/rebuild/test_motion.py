@@ -58,7 +58,7 @@ def restless(axis, *poses, noise=5.0):
 @cache
 def found_in(axis, *poses):
     """The motion that its slices show."""
-    return motion.found(restless(axis, *poses)[0])
+    return motion.motion_of(restless(axis, *poses)[0])
 
 
 def rms(difference):
@@ -93,7 +93,7 @@ def test_a_known_motion_is_found(axis):
 
 def test_known_motions_of_three_packages_are_found_and_taken_back():
     measured, still, truth = restless(0, *THREE)
-    found = motion.found(measured)
+    found = motion.motion_of(measured)
     assert found.moved and found.matrices.shape == (3, 4, 4) and np.array_equal(found.matrices[0], np.eye(4))
     for one, pose in zip(found.matrices[1:], THREE):
         assert (off_by(one, stacks.motion(*pose), measured) < (0.6, 0.35)).all()
@@ -115,7 +115,7 @@ def test_a_pose_and_its_matrix_undo_each_other_in_an_oblique_stack():
 
 def test_the_farthest_of_three_packages_says_how_far_the_head_moved_and_its_uncertainty_holds_that_of_the_others():
     measured, _, _ = restless(2, STILL, THREE[1])
-    found, frame = motion.found(measured), poses.Frame.of(measured)
+    found, frame = motion.motion_of(measured), poses.Frame.of(measured)
     away = [angle_and_shift(one, centre(measured.affine, measured.shape)) for one in found.matrices]
     assert (found.degrees, found.millimetres) == pytest.approx(np.max(away, axis=0))
     assert found.degrees == pytest.approx(5**0.5, abs=0.5) and found.millimetres == pytest.approx(2.5**0.5, abs=0.3)
@@ -133,7 +133,7 @@ def test_the_farthest_of_three_packages_says_how_far_the_head_moved_and_its_unce
 def test_two_packages_foretell_each_other_whichever_was_first():
     found, (measured, _, _) = found_in(2, MOTIONS[2]), restless(2, MOTIONS[2])
     swapped = "".join("10"[int(one)] for one in found.packages)
-    then = motion.found(replace(measured, acquisition=replace(measured.acquisition, packages=swapped)))
+    then = motion.motion_of(replace(measured, acquisition=replace(measured.acquisition, packages=swapped)))
     apart = off_by(found.matrices[1], np.linalg.inv(then.matrices[1]), measured)
     assert (apart < (0.02, 0.01)).all()
 
@@ -142,7 +142,7 @@ def test_a_fit_that_comes_to_no_end_says_nothing(monkeypatch):
     measured, _, _ = restless(2, MOTIONS[2])
     assert found_in(2, MOTIONS[2]).moved
     monkeypatch.setattr(poses, "ROUNDS", 2)
-    assert motion.found(replace(measured)) is None
+    assert motion.motion_of(replace(measured)) is None
 
 
 FAR = {11.0: True, 13.0: False}  # mm -> whether a fit may end there
@@ -157,7 +157,7 @@ TURNED = {8.0: True, 10.0: False}  # degrees
     ],
 )
 def test_a_fit_that_ends_twelve_millimetres_or_nine_degrees_away_went_astray(pose, said):
-    assert (motion.found(restless(2, pose)[0]) is not None) == said
+    assert (motion.motion_of(restless(2, pose)[0]) is not None) == said
 
 
 @EACH
@@ -169,7 +169,7 @@ def test_a_still_head_is_not_moved(axis):
 def test_a_gain_of_the_odd_slices_is_no_motion():
     measured, _, _ = restless(2, MOTIONS[2])
     gains = 1 + 0.3 * (torch.arange(measured.shape[2]) % 2)
-    louder = motion.found(replace(measured, array=measured.array * gains))
+    louder = motion.motion_of(replace(measured, array=measured.array * gains))
     assert (off_by(louder.matrices[1], found_in(2, MOTIONS[2]).matrices[1], measured) < (0.07, 0.02)).all()
 
 
@@ -209,7 +209,7 @@ def test_nothing_is_said_of_few_missing_or_constant_slices():
     blank = replace(measured, array=measured.array.index_fill(2, torch.tensor([9]), 0))
     few = Slices.of(scan_of(head((40, 40, 35))))
     constant = replace(measured, array=0 * measured.array)
-    assert [motion.found(one) for one in (blank, few, constant)] == [None] * 3
+    assert [motion.motion_of(one) for one in (blank, few, constant)] == [None] * 3
 
 
 @pytest.mark.parametrize(("count", "said"), [(7, False), (8, True)])
@@ -217,7 +217,7 @@ def test_seven_slices_say_nothing_and_eight_do(count, said):
     measured, _, _ = restless(2, MOTIONS[2])
     few = replace(measured.acquisition, slice_count=count)
     assert (
-        motion.found(replace(measured, array=measured.array[..., 6 : 6 + count], acquisition=few)) is not None
+        motion.motion_of(replace(measured, array=measured.array[..., 6 : 6 + count], acquisition=few)) is not None
     ) == said
 
 
@@ -437,7 +437,7 @@ def shaded(measured, amount):
 
 @EACH
 def test_shading_between_packages_is_no_motion_and_hides_none(axis):
-    still, moved = (motion.found(shaded(restless(axis, pose)[0], 0.4)) for pose in (STILL, MOTIONS[axis]))
+    still, moved = (motion.motion_of(shaded(restless(axis, pose)[0], 0.4)) for pose in (STILL, MOTIONS[axis]))
     plain = found_in(axis, MOTIONS[axis])
     assert not still.moved and still.displacement < 0.3 and moved.moved
     assert (off_by(moved.matrices[1], plain.matrices[1], restless(axis, STILL)[0]) < (0.4, 0.15)).all()
@@ -451,7 +451,7 @@ def test_residuals_that_neighbours_share_make_a_small_still_stack_no_surer(seed)
     few = stack.acquisition.moved(*stack.turn)
     few = replace(few, slice_count=9, fine_count=18)
     small = Slices(stack.array[6:38, 10:42, 5:14].clone(), few, stack.affine)
-    found = motion.found(small)
+    found = motion.motion_of(small)
     assert found is None or found.displacement < 3 * found.uncertainty
 
 

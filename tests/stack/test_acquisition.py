@@ -11,14 +11,14 @@ from scripts.errors import InputError
 from scripts.method.weights import Card
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition, length
-from scripts.stack.settle import settle
+from scripts.stack.settle import Given, settle
 
 CARD = Card("0", "tiny", (0.7, 1.3), (0.5, 1.3), 7.0, (0.8, 1.4), 1)
 DICOM = "the DICOM header"
 
 
-def settled(spacing, shape=(30, 30, 30), stated=None, **given) -> Acquisition:
-    return settle(np.diag([*spacing, 1.0]), shape, stated or {}, **given, card=CARD)
+def settled(spacing, shape=(30, 30, 30), stated=None, name="the scan", **given) -> Acquisition:
+    return settle(name, np.diag([*spacing, 1.0]), shape, stated or {}, Given(**given), CARD)
 
 
 def stated(axis=None, thickness=None, source=DICOM):

@@ -16,8 +16,8 @@ THICK = ROOT.parent / "shared" / "data" / "thick"
 
 
 def said(volume):
-    scale = intensity_range(volume)
-    return doubts(volume, scale, head_mask(volume, scale))
+    tissue_range = intensity_range(volume)
+    return doubts(volume, tissue_range, head_mask(volume, tissue_range))
 
 
 def sloped(volume, times, axis):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import fft, ndimage
 
+from scripts.stack.acquisition import Acquisition
 from scripts.stack.noise import (
     Noise,
     band,
@@ -17,6 +18,7 @@ from scripts.stack.noise import (
     noise_of,
     with_noise,
 )
+from scripts.stack.slices import Slices
 
 
 def drawn(shape, seed=0):
@@ -94,8 +96,14 @@ def test_slices_without_noise_and_slices_too_small_for_a_patch_show_none():
 
 
 def test_a_stored_order_swaps_the_widths():
-    noise = Noise(2.0, (1.6, 1.0))
-    assert noise.swapped(True) == Noise(2.0, (1.0, 1.6)) and noise.swapped(False) is noise
+    truth, _ = tissue()
+    noisy = with_noise(truth, (0, 1), Noise(15.0, (1.6, 1.0)), drawn(truth.shape))
+    slices = Slices(noisy, Acquisition.stack(2, 8, spacing=5.0, thickness=5.0, target=1.0))
+    stored = Slices(noisy.transpose(0, 1), slices.acquisition, slices.affine[:, [1, 0, 2, 3]])
+    first, second = slices.noise.widths
+    assert first > 1.4 > second
+    assert stored.noise.widths == (second, first)
+    assert stored.canonical.noise == slices.canonical.noise == slices.noise
 
 
 def test_a_spectrum_that_falls_is_texture_and_no_noise():

@@ -96,7 +96,7 @@ def facts(way):
     plain, noise = slices.canonical, slices.canonical.noise
     assert list(plain.missing) == [4] and plain.turn == ((0, 1, 2), ()) and max(noise.widths) > 1.5
     assert Slices(plain.array, plain.acquisition, plain.affine).noise.widths == noise.widths
-    seen = [torch.tensor([*plain.scale, noise.deviation, *noise.widths]), plain.array, plain.head, plain.affine]
+    seen = [torch.tensor([*plain.tissue_range, noise.deviation, *noise.widths]), plain.array, plain.head, plain.affine]
     return [slices.head], [*seen, torch.tensor([plain.acquisition.slice_axis, plain.acquisition.shift])]
 
 
@@ -135,7 +135,7 @@ def moved(way):
     scan = MetaTensor(measured.array[None], affine=measured.affine)
     measured.acquisition.attach(scan)
     slices = Slices.of(way.volume(scan))
-    found, axis = motion.found(slices), slices.acquisition.slice_axis
+    found, axis = motion.motion_of(slices), slices.acquisition.slice_axis
     of = torch.tensor([int(one) for one in found.packages]).reshape([-1 if k == axis else 1 for k in range(3)])
     return [of.expand(slices.shape)], [torch.from_numpy(found.matrices)]
 

@@ -12,7 +12,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
-from scripts.stack.settle import settle
+from scripts.stack.settle import Given, settle
 from scripts.stack.slices import Slices
 from tests.fixtures import CARD
 from tests.volumes import indices, place, random_affine, texture
@@ -80,7 +80,7 @@ def test_the_last_bit_of_a_header_decides_nothing(source, spacing, door, write_n
 )
 def test_a_header_knows_the_axis_where_its_spacing_may_be_that_of_slices(edges, thickness, axis):
     stated = {"slice_axis": (0, "the header"), **({} if thickness is None else {"slice_thickness": (thickness, "it")})}
-    found = settle(np.diag([*edges, 1.0]), (20, 100, 20), stated, card=CARD)
+    found = settle("the scan", np.diag([*edges, 1.0]), (20, 100, 20), stated, Given(), CARD)
     assert found.slice_axis == axis and any("names axis 0" in text for text in found.warnings) == (axis != 0)
 
 

@@ -21,9 +21,9 @@ def scan():
 
 def test_facts_are_those_of_the_voxels(scan):
     slices = Slices.of(scan)
-    assert slices.scale == intensity_range(slices.array)
+    assert slices.tissue_range == intensity_range(slices.array)
     assert torch.equal(slices.head, head_mask(slices.array))
-    assert slices.above_floor.min() == pytest.approx(float(slices.array.min()) - slices.scale.low)
+    assert slices.above_floor.min() == pytest.approx(float(slices.array.min()) - slices.tissue_range.low)
     assert slices.unit.array[slices.head].max() > 0.9 and slices.unit.array.min() == -1
     assert slices.tissue is slices.tissue and slices.filled is slices.filled
 
@@ -44,8 +44,10 @@ def test_the_fine_grid_has_the_centre_of_the_slices(scan):
 def test_a_change_of_unit_changes_the_unit_of_each_fact(scan):
     """The head of whole slices whose range begins at 40 has its range, its noise and its floor in either unit."""
     slices = Slices.of(scan).filled
-    unit, (low, high, ceiling) = slices.unit, slices.scale
-    assert unit.scale == pytest.approx((-1, 1, slices.scale.to_unit(torch.tensor(ceiling)).item()), abs=1e-5)
+    unit, (low, high, ceiling) = slices.unit, slices.tissue_range
+    assert unit.tissue_range == pytest.approx(
+        (-1, 1, slices.tissue_range.to_unit(torch.tensor(ceiling)).item()), abs=1e-5
+    )
     assert unit.noise.deviation == pytest.approx(2 / (high - low) * slices.noise.deviation)
     assert torch.equal(unit.head, slices.head)
     torch.testing.assert_close(unit.above_floor, slices.tissue.above_floor * (2 / (high - low)))

@@ -39,7 +39,7 @@ def facts(gain, floor):
     slices = Slices(gain * array + floor, acquisition)
     lengths = [torch.tensor(slices.noise.deviation), slices.above_floor]
     return (
-        [torch.tensor(slices.scale)],
+        [torch.tensor(slices.tissue_range)],
         lengths,
         [torch.tensor([*slices.noise.widths, slices.noise_share]), slices.head],
     )

@@ -45,7 +45,7 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
     ...{ Degrees: rounded(guide.degrees, 3), Millimetres: rounded(guide.millimetres, 3), Likeness: rounded(guide.likeness, 3) },
     ...{ Share: rounded(guide.coverage.share, 3), Borders: guide.coverage.borders },
   };
-  const gap = difference(volume, scan.volume, a);
+  const left = difference(volume, scan.volume, a);
   const pulse = `SLR pulse, time-bandwidth product ${g(constants.acquisition.SLR)}`;
   return {
     Description: what,
@@ -57,10 +57,10 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
       ...(placed && { guide: [placed.Name, filled(constants.record.GUIDE_PLACED, placed)] }),
     },
     ...(placed && { Guide: placed }),
-    ...(atTarget(a) || constant ? {} : { Noise: noiseOf(scan, a, gap) }),
+    ...(atTarget(a) || constant ? {} : { Noise: noiseOf(scan, a, left) }),
     Streak: streakOf(scan, a, volume),
     Warnings: [...a.warnings, ...(guide ? warning(guide.coverage, guide.name) : [])],
-    Agreement: constant ? null : rounded(relativeRmse(gap, scan.volume), 5),
+    Agreement: constant ? null : rounded(relativeRmse(left, scan.volume), 5),
     InputSHA256: scan.sha256,
     WeightsSHA256: constants.release.weights,
     Release: constants.release.version.split(".").slice(0, 2).join("."),
@@ -70,13 +70,13 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
   };
 }
 
-/** The noise of the slices, and how much of it is left. @type {(scan: Scan, a: Acquisition, gap: Volume) => object} */
-function noiseOf({ volume, affine }, a, gap) {
+/** The noise of the slices, and how much of it is left. @type {(scan: Scan, a: Acquisition, left: Volume) => object} */
+function noiseOf({ volume, affine }, a, left) {
   const [range, { deviation, widths }] = [intensityRange(volume), noiseIn(volume, affine, a)];
   return {
     ...{ Deviation: Number(g(deviation, 4)), Share: Number(g(deviation / (range.high - range.low), 4)), Widths: widths },
     Source: a.noise === undefined ? "the slices" : "the option noise",
-    Left: deviation ? Number(g(rms(gap, headMask(volume, range)) / deviation, 3)) : null,
+    Left: deviation ? Number(g(rms(left, headMask(volume, range)) / deviation, 3)) : null,
   };
 }
 

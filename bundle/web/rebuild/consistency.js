@@ -17,11 +17,11 @@ export function difference(result, measured, a, matrix = sliceMatrix(a)) {
 }
 
 /** RMS of the difference in the head over the RMS of the measured intensities there, from the scan's floor up.
- * @type {(gap: Volume, measured: Volume) => number} */
-export function relativeRmse(gap, measured) {
+ * @type {(left: Volume, measured: Volume) => number} */
+export function relativeRmse(left, measured) {
   const range = intensityRange(measured);
   const head = headMask(measured, range);
-  return rms(gap, head) / rms(map(measured, (x) => x - range.low), head);
+  return rms(left, head) / rms(map(measured, (x) => x - range.low), head);
 }
 
 /** Root mean square where a mask is 1. @type {(volume: Volume, mask: Volume) => number} */
@@ -31,21 +31,21 @@ export function rms({ data }, mask) {
   return Math.sqrt(squares / count);
 }
 
-/** `C A^T` and `A C A^T`, where `C` is the correlation of a result's errors. @type {(a: Acquisition, rows: Float32Array[]) => Record<"spread" | "normal", Matrix>} */
-function spreadOf(a, rows) {
+/** `C A^T` and `A C A^T`, where `C` is the correlation of a result's errors. @type {(a: Acquisition, rows: Float32Array[]) => Record<"cross" | "normal", Matrix>} */
+function covariancesOf(a, rows) {
   const [matrix, n] = [new Matrix(rows), a.fineCount];
   const scale = a.targetSpacing / (SMOOTHNESS * a.sliceSpacing);
   const near = Array.from({ length: n }, (_, k) => Math.exp(-((k * scale) ** 2) / 2));
   const correlation = new Matrix(Array.from({ length: n }, (_, i) => near.map((_, j) => near[Math.abs(i - j)])));
-  const spread = correlation.mmul(matrix.transpose());
-  spread.mul(matrix.mmul(matrix.transpose()).trace() / matrix.mmul(spread).trace());
-  const normal = matrix.mmul(spread);
-  return { spread, normal: Matrix.add(normal, normal.transpose()).mul(0.5) };
+  const cross = correlation.mmul(matrix.transpose());
+  cross.mul(matrix.mmul(matrix.transpose()).trace() / matrix.mmul(cross).trace());
+  const normal = matrix.mmul(cross);
+  return { cross, normal: Matrix.add(normal, normal.transpose()).mul(0.5) };
 }
 
 /** The variance of the noise over that of the result's errors for each in-plane frequency, of slices that see the errors so well.
  * @type {(slices: Slices, seen: number) => number[]} */
-function noiseOverError({ volume: { shape }, a, edges, scale: { low, high }, noise }, seen) {
+function noiseOverError({ volume: { shape }, a, edges, tissueRange: { low, high }, noise }, seen) {
   const others = otherAxes(a.sliceAxis);
   const perPixel = others.map((axis) => cosineFrequencies(shape[axis]));
   const [first, second] = others.map((axis, k) => perPixel[k].map((f) => (f * a.targetSpacing) / edges[axis]));
@@ -60,7 +60,7 @@ function noiseOverError({ volume: { shape }, a, edges, scale: { low, high }, noi
  * in-plane frequency has a lambda. @type {(result: Volume, surplus: Volume, slices: Slices, rows: Float32Array[], networks: Networks[]) => Promise<Volume>} */
 async function project(result, surplus, slices, rows, networks) {
   const axis = slices.a.sliceAxis;
-  const { spread, normal } = spreadOf(slices.a, rows);
+  const { cross, normal } = covariancesOf(slices.a, rows);
   const own = new EigenvalueDecomposition(normal, { assumeSymmetric: true });
   const [values, patterns, order] = [own.realEigenvalues.map((x) => Math.max(x, 0)), own.eigenvectorMatrix, [axis, ...otherAxes(axis)]];
   const seen = reorder(along(patterns.transpose().to2DArray(), surplus, axis), order);
@@ -69,14 +69,14 @@ async function project(result, surplus, slices, rows, networks) {
   await inTurns([seen], N * M, networks, async (one, [some], first) => {
     moved.data.set(await one.weighed(some, values.slice(first, first + some.shape[0]), lambda), first * N * M);
   });
-  const change = along(spread.mmul(patterns).to2DArray(), reorder(moved, AXES.map((k) => order.indexOf(k))), axis);
+  const change = along(cross.mmul(patterns).to2DArray(), reorder(moved, AXES.map((k) => order.indexOf(k))), axis);
   return map(result, (x, k) => x - change.data[k]);
 }
 
 /** The projection for real scans: it fits the gain of every slice, and it leaves noise in the measurement.
  * @type {(result: Volume, slices: Slices, networks: Networks[]) => Promise<Volume>} */
 export async function reconcile(result, slices, networks) {
-  const { volume: measured, a, scale: { low }, head, noise } = slices;
+  const { volume: measured, a, tissueRange: { low }, head, noise } = slices;
   const [matrix, slice] = [sliceMatrix(a), indexAlong(measured.shape, a.sliceAxis)];
   const again = map(along(matrix, result, a.sliceAxis), (x) => Math.max(x - low, 0));
   const surplus = map(again, (x, k) => (head.data[k] ? magnitude(x, noise.deviation) - (measured.data[k] - low) : 0));

@@ -11,9 +11,9 @@ const { FLATTEST, ROLL_OFF, HALVINGS } = constants.deblocking;
 /** Spreads as much of each step as planes differ more across borders of slices than within them.
  * @type {(result: Volume, slices: Slices) => Volume} */
 export function deblock(result, slices) {
-  const { a, scale } = slices;
+  const { a, tissueRange } = slices;
   const head = nearest(slices.head, a);
-  const strength = edgeStrength(cubic(map(slices.volume, (x) => x - scale.low), a), head);
+  const strength = edgeStrength(cubic(map(slices.volume, (x) => x - tissueRange.low), a), head);
   const tissue = map(strength, (x, k) => +(x <= 1 && head.data[k] > 0.5));
   const ramps = rampsOf(result, map(strength, (x) => 1 / (1 + (x / FLATTEST) ** ROLL_OFF)), a);
   const [own, ramp] = [result, ramps].map((volume) => steps(volume, a, tissue));

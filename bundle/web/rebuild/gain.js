@@ -7,16 +7,16 @@ import { AXES, indexAlong, map } from "../stack/volume.js";
 const { SMOOTH, COARSE, FEWEST } = constants.gain;
 
 /** The share of a volume's variance that a rising curve of another's intensities explains, 0 to 1; 0 where they share too little.
- * @type {(first: Placed, head: Volume, other: Volume, seen: Volume, scale: number) => number} */
-export function relation({ volume, affine }, head, other, seen, scale) {
+ * @type {(first: Placed, head: Volume, other: Volume, seen: Volume, sliceSpacing: number) => number} */
+export function relation({ volume, affine }, head, other, seen, sliceSpacing) {
   const edges = voxelSpacing(affine);
-  const widths = edges.map((edge) => (SMOOTH * Math.max(scale, COARSE)) / edge);
+  const widths = edges.map((edge) => (SMOOTH * Math.max(sliceSpacing, COARSE)) / edge);
   const both = map(head, (x, k) => +(x && seen.data[k]));
-  const [weight, deep] = [smooth(both, widths, "mirror"), depth(both, edges, 1.01 * scale)];
+  const [weight, deep] = [smooth(both, widths, "mirror"), depth(both, edges, 1.01 * sliceSpacing)];
   const coarse = (/** @type {Volume} */ one) =>
     map(smooth(map(one, (x, k) => x * both.data[k]), widths, "mirror"), (x, k) => x / Math.max(weight.data[k], 1e-3));
   const [a, b, index] = [coarse(volume).data, coarse(other).data, AXES.map((axis) => indexAlong(head.shape, axis))];
-  const isTaken = (/** @type {number} */ k) => deep.data[k] > scale && widths.every((width, axis) => index[axis](k) % Math.max(1, Math.floor(width)) === 0);
+  const isTaken = (/** @type {number} */ k) => deep.data[k] > sliceSpacing && widths.every((width, axis) => index[axis](k) % Math.max(1, Math.floor(width)) === 0);
   const places = [...a.keys()].filter(isTaken).sort((one, two) => b[one] - b[two]);
   const values = places.map((k) => a[k]);
   const variance = varianceOf(values);

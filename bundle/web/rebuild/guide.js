@@ -83,12 +83,12 @@ const aboveFloor = (volume, low = intensityRange(volume).low) => map(volume, (x)
 /** A guide on the fine grid, its thick slices, how far it counts, 0 beyond its field of view, and where it was seen.
  * @type {(guide: Placed, fixed: Placed, a: Acquisition) => {fine: Volume, slices: Volume, share: Volume, seen: Volume}} */
 function beside({ volume, affine }, fixed, a) {
-  const [scale, edges, grid] = [intensityRange(volume), voxelSpacing(affine), voxelSpacing(fixed.affine)];
+  const [tissueRange, edges, grid] = [intensityRange(volume), voxelSpacing(affine), voxelSpacing(fixed.affine)];
   const shareOf = (/** @type {number} */ own, /** @type {number} */ its) => // an edge of the grid along an axis of the guide
     affine.reduce((sum, row, k) => sum + row[own] * fixed.affine[k][its], 0) / edges[own] ** 2;
   const widths = AXES.map((own) => AXES.reduce((sum, its) => sum + shareOf(own, its) ** 2, -1)) // of boxes
     .map((variance) => Math.sqrt(Math.max(variance, 0) / 12));
-  const unit = smooth(toUnit(tissueOf(volume, scale), scale), widths, "repeat");
+  const unit = smooth(toUnit(tissueOf(volume, tissueRange), tissueRange), widths, "repeat");
   const { values, seen } = resample({ volume: unit, affine }, fixed.affine, fixed.volume.shape, true);
   const fine = map(values, (x, k) => (seen.data[k] > 0.5 ? Math.max(x, -1) : -1));
   const share = map(depth(map(seen, (x) => +(x > 0.5)), grid, BORDER), (x) => x / BORDER);

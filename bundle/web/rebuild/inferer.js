@@ -53,18 +53,18 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
   const beside = guide && { ...guide, fine: into(guide.fine), slices: into(guide.slices), share: into(guide.share) };
   const whole = filled(measured, a.sliceAxis, a.missing);
   const all = turned(whole, affine, a);
-  const { scale } = all;
+  const { tissueRange } = all;
   const tissue = withoutRest(all);
-  const early = (/** @type {Volume} */ volume) => map(back(toScan(volume, scale)), (x) => Math.max(x, scale.low));
+  const early = (/** @type {Volume} */ volume) => map(back(toScan(volume, tissueRange)), (x) => Math.max(x, tissueRange.low));
   const sharp = await fine(unitOf(tissue, all), networks, (share, volume) => progress(share, volume && (() => early(volume()))), beside);
   refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
-  const result = back(await reconcile(toScan(sharp, scale), tissue, networks));
-  const [masked, slice, plane] = [isMasked(whole, scale.low), nearestIndex(a), indexAlong(result.shape, a.sliceAxis)];
+  const result = back(await reconcile(toScan(sharp, tissueRange), tissue, networks));
+  const [masked, slice, plane] = [isMasked(whole, tissueRange.low), nearestIndex(a), indexAlong(result.shape, a.sliceAxis)];
   const rest = map(all.volume, (x, k) => x - tissue.volume.data[k]);
   const [asWas, slices, beyond] = [measured, whole, back(rest)].map((one) => nearest(one, a));
   return map(result, (x, k) => {
     if (a.missing.has(slice[plane(k)])) return asWas.data[k];
-    return masked && slices.data[k] === 0 ? 0 : Math.max(x, scale.low) + beyond.data[k];
+    return masked && slices.data[k] === 0 ? 0 : Math.max(x, tissueRange.low) + beyond.data[k];
   });
 }
 

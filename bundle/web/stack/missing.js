@@ -27,9 +27,9 @@ export function missingSlices(volume, axis) {
 
 /** @type {(volume: Volume, axis: number) => Map<number, string>} */
 function find(volume, axis) {
-  const scale = intensityRange(volume);
-  const [raw, slices] = [volume, map(tissueOf(volume, scale), (x) => x - scale.low)].map((one) => slicesOf(one, axis));
-  const hole = (HOLE * (scale.ceiling - scale.low)) / BRIGHTEST;
+  const tissueRange = intensityRange(volume);
+  const [raw, slices] = [volume, map(tissueOf(volume, tissueRange), (x) => x - tissueRange.low)].map((one) => slicesOf(one, axis));
+  const hole = (HOLE * (tissueRange.ceiling - tissueRange.low)) / BRIGHTEST;
   const areas = slices.map((slice) => slice.reduce((count, x) => count + +(x > SHOWN * hole), 0));
   const [largest, found] = [Math.max(...areas), /** @type {Map<number, string>} */ (new Map())];
   let kept = [...slices.keys()];

@@ -20,30 +20,30 @@ export function noiseIn(volume, affine, a) {
   return { deviation, widths: first > second ? widths.toReversed() : widths };
 }
 
-/** @type {(volume: Volume, a: Acquisition, edges: number[], scale: IntensityRange) => Slices} */
-function slicesOf(volume, a, edges, scale) {
-  const head = headMask(volume, scale);
-  const noise = noiseOf(tissueOf(volume, scale), a.sliceAxis, head);
-  const given = a.noise === undefined ? noise : { ...noise, deviation: a.noise * (scale.high - scale.low) };
-  return { volume, a, edges, scale, head, noise: given };
+/** @type {(volume: Volume, a: Acquisition, edges: number[], tissueRange: IntensityRange) => Slices} */
+function slicesOf(volume, a, edges, tissueRange) {
+  const head = headMask(volume, tissueRange);
+  const noise = noiseOf(tissueOf(volume, tissueRange), a.sliceAxis, head);
+  const given = a.noise === undefined ? noise : { ...noise, deviation: a.noise * (tissueRange.high - tissueRange.low) };
+  return { volume, a, edges, tissueRange, head, noise: given };
 }
 
 /** The tissue of slices, whose head and noise may be others; the slices themselves where all is tissue. @type {(slices: Slices) => Slices} */
 export function withoutRest(slices) {
-  const { volume, a, edges, scale } = slices;
-  const tissue = tissueOf(volume, scale);
-  return tissue.data.every((x, k) => x === volume.data[k]) ? slices : slicesOf(tissue, a, edges, scale);
+  const { volume, a, edges, tissueRange } = slices;
+  const tissue = tissueOf(volume, tissueRange);
+  return tissue.data.every((x, k) => x === volume.data[k]) ? slices : slicesOf(tissue, a, edges, tissueRange);
 }
 
 /** Slices without the rest, with their tissue in [-1, 1], as networks see them; the noise is that of the whole.
  * @type {(tissue: Slices, whole: Slices) => Slices} */
-export function unitOf(tissue, { scale: { low, high, ceiling }, noise: { deviation, widths } }) {
+export function unitOf(tissue, { tissueRange: { low, high, ceiling }, noise: { deviation, widths } }) {
   const gain = 2 / (high - low);
-  const scale = { low: -1, high: 1, ceiling: (ceiling - low) * gain - 1 };
-  return { ...tissue, volume: toUnit(tissue.volume, tissue.scale), scale, noise: { deviation: deviation * gain, widths } };
+  const tissueRange = { low: -1, high: 1, ceiling: (ceiling - low) * gain - 1 };
+  return { ...tissue, volume: toUnit(tissue.volume, tissue.tissueRange), tissueRange, noise: { deviation: deviation * gain, widths } };
 }
 
 /** The noise that networks are given, as a share of the range of tissue. @type {(slices: Slices) => number} */
-export function heededNoise({ noise, scale }) {
-  return (constants.slices.HEEDED * noise.deviation) / (scale.high - scale.low);
+export function heededNoise({ noise, tissueRange }) {
+  return (constants.slices.HEEDED * noise.deviation) / (tissueRange.high - tissueRange.low);
 }

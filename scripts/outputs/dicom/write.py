@@ -86,7 +86,6 @@ def write_series(
     check_series_folder(folder)
     lps = np.diag([-1, -1, 1, 1]) @ np.asarray(affine, dtype=float)
     edges = grid.voxel_spacing(lps)
-    directions = lps[:3, :3] / edges
     header, *further = (inherited(*read_headers(one), one.part) for one in (source, *others))
     if further:
         header.SeriesDescription = f"{header.get('SeriesDescription', '')[:46]} {1 + len(further)} stacks".strip()
@@ -98,27 +97,14 @@ def write_series(
         step, intercept = (array.max() - array.min()) / DIGITS, 0.0
     stored, slope, offset = _stored(array, float(step) or 1.0, intercept)
     common = _derived(header, float(edges[2]), version, key)
-    if further:
-        common.DerivationDescription = f"Made of {1 + len(further)} series. {common.DerivationDescription}"
-        common.SeriesNumber += TOGETHER_SERIES
-    if guided_by:
-        if not guided_by.isascii():
-            common.SpecificCharacterSet = "ISO_IR 192"
-        own = common.SeriesDescription.removesuffix(LABEL)[:SHORTER].strip()
-        common.SeriesDescription = f"{own} {LABEL}{GUIDED.format(name=guided_by)}".strip()[:64].strip()
-        common.DerivationDescription = BY_GUIDE.format(name=guided_by) + common.DerivationDescription
-    if what:
-        common.SeriesDescription = f"{common.SeriesDescription[:48]} {what.partition(':')[0]}"
-        common.DerivationDescription = f"{what[:1].upper()}{what[1:]}. {common.DerivationDescription}"
-        common.SeriesNumber += ERROR_SERIES
-        common.pop("WindowCenter", None), common.pop("WindowWidth", None)
+    _say_origin(common, 1 + len(further), guided_by, what)
     if (replaced := _of_other_images(folder, common)) is not None:
         count = len(replaced.SourceImageSequence)
         common.SeriesDescription = (
             f"{common.get('SeriesDescription', '')[:36]} (replaces that of {count} images)".strip()
         )
         common.DerivationDescription += f" It replaces series {replaced.SeriesInstanceUID}, of {count} images."
-    common.ImageOrientationPatient = [decimal(cosine) for cosine in directions[:, :2].T.ravel()]
+    common.ImageOrientationPatient = [decimal(cosine) for cosine in (lps[:3, :2] / edges[:2]).T.ravel()]
     common.PixelSpacing = [decimal(edges[1]), decimal(edges[0])]  # between rows, between columns
     common.SliceThickness = common.SpacingBetweenSlices = decimal(edges[2])
     if (float(slope), float(offset)) != (1, 0):
@@ -126,24 +112,48 @@ def write_series(
     partial, earlier = (folder.with_name(f".{os.getpid()}-{name}{folder.name}") for name in ("", "earlier-"))
     partial.mkdir(parents=True)
     try:
-        for k in range(array.shape[2]):
-            image = Dataset(dict(common.items()))  # of its own: Dataset(common) would share
-            position = lps[:3, 3] + k * lps[:3, 2]
-            image.ImagePositionPatient = [decimal(p) for p in position]
-            image.SliceLocation = decimal(position @ np.cross(directions[:, 0], directions[:, 1]))
-            image.InstanceNumber = k + 1
-            image.SOPInstanceUID = uid.generate_uid(entropy_srcs=[f"{common.SeriesInstanceUID} {k}"])
-            image.file_meta = FileMetaDataset()
-            image.file_meta.TransferSyntaxUID = uid.ExplicitVRLittleEndian
-            plane = np.ascontiguousarray(stored[:, :, k].T)
-            set_pixel_data(image, plane, common.PhotometricInterpretation, 16, generate_instance_uid=False)
-            dcmwrite(partial / f"{k + 1:04d}.dcm", image, enforce_file_format=True)
+        _write_images(partial, common, stored, lps)
         if folder.exists():
             folder.rename(earlier)
         partial.rename(folder)
     finally:
         _clear(folder)
     logger.info(f"wrote {folder}")
+
+
+def _say_origin(header: Dataset, stacks: int, guided_by: str, what: str) -> None:
+    """Says in a derived header of how many stacks the series was made, by which guide, and what its voxels are."""
+    if stacks > 1:
+        header.DerivationDescription = f"Made of {stacks} series. {header.DerivationDescription}"
+        header.SeriesNumber += TOGETHER_SERIES
+    if guided_by:
+        if not guided_by.isascii():
+            header.SpecificCharacterSet = "ISO_IR 192"
+        own = header.SeriesDescription.removesuffix(LABEL)[:SHORTER].strip()
+        header.SeriesDescription = f"{own} {LABEL}{GUIDED.format(name=guided_by)}".strip()[:64].strip()
+        header.DerivationDescription = BY_GUIDE.format(name=guided_by) + header.DerivationDescription
+    if what:
+        header.SeriesDescription = f"{header.SeriesDescription[:48]} {what.partition(':')[0]}"
+        header.DerivationDescription = f"{what[:1].upper()}{what[1:]}. {header.DerivationDescription}"
+        header.SeriesNumber += ERROR_SERIES
+        header.pop("WindowCenter", None), header.pop("WindowWidth", None)
+
+
+def _write_images(folder: Path, header: Dataset, stored: np.ndarray, affine: np.ndarray) -> None:
+    """Writes a file for each slice of integers `(X, Y, Z)`, by their header and affine, voxel -> mm, LPS."""
+    across = np.cross(*(affine[:3, :2] / grid.voxel_spacing(affine)[:2]).T)
+    for k in range(stored.shape[2]):
+        image = Dataset(dict(header.items()))  # of its own: Dataset(header) would share
+        position = affine[:3, 3] + k * affine[:3, 2]
+        image.ImagePositionPatient = [decimal(p) for p in position]
+        image.SliceLocation = decimal(position @ across)
+        image.InstanceNumber = k + 1
+        image.SOPInstanceUID = uid.generate_uid(entropy_srcs=[f"{header.SeriesInstanceUID} {k}"])
+        image.file_meta = FileMetaDataset()
+        image.file_meta.TransferSyntaxUID = uid.ExplicitVRLittleEndian
+        plane = np.ascontiguousarray(stored[:, :, k].T)
+        set_pixel_data(image, plane, header.PhotometricInterpretation, 16, generate_instance_uid=False)
+        dcmwrite(folder / f"{k + 1:04d}.dcm", image, enforce_file_format=True)
 
 
 def _guided_by(header: Dataset, guide: Series | Path | None) -> str:
