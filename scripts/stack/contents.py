@@ -108,14 +108,14 @@ def statistics(voxels: Any) -> Statistics | None:
         volume = np.where(good, volume, volume[good].min())
     starts = [max(0, count - MIDDLE) // 2 for count in volume.shape]
     block = volume[tuple(slice(start, start + MIDDLE) for start in starts)].astype(np.float32)
-    values, ranks, counts = np.unique(block, return_inverse=True, return_counts=True)
+    values, counts = np.unique(block, return_counts=True)
     count, common = len(values), int(counts.argmax())
     background = float(np.mean(volume.astype(np.float32) == values[common]))
     first = len(np.unique(volume)) if count < FEW_VALUES else count, count, min(background, counts[common] / block.size)
     if counts[common] > SPARSE * block.size:
         return Statistics(*first)
-    others = np.sort(block[block != values[common]])
-    equal, following, beside, step = _neighbours(ranks.reshape(block.shape), values, common)
+    others = np.repeat(np.delete(values, common), np.delete(counts, common))  # in order
+    equal, following, beside, step = _neighbours(np.searchsorted(values, block), values, common)
     low, high = _at(others, 0.01), _at(others, 0.99)
     shorter, longer = sorted((high - values[common], values[common] - low))
     span, tiny = high - low, float(np.finfo(np.float32).tiny)
