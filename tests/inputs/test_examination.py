@@ -3,6 +3,7 @@
 import itertools
 import json
 from dataclasses import replace
+from datetime import date
 
 import numpy as np
 import pytest
@@ -341,10 +342,10 @@ def test_nothing_that_a_sidecar_says_ends_a_cohort(field, volume, tmp_path):
 
 def test_a_date_of_another_form_is_none(volume):
     dates = [bids.day(said) for said in [*WRONG, None, "2019-06-15T12:00:00", "20190615"]]
-    assert dates == [""] * (len(WRONG) + 1) + ["20190615"] * 2
+    assert dates == [None] * (len(WRONG) + 1) + [date(2019, 6, 15)] * 2
     scan, other = volume("sub-1_ses-1_T2w").identity, volume("sub-1_ses-2_T1w", ISOTROPIC).identity
     for one in dates:
-        assert role(replace(scan, date="20200101"), replace(other, date=one)).what == "guides"
+        assert role(replace(scan, date=date(2020, 1, 1)), replace(other, date=one)).what == "guides"
 
 
 HEADER = (

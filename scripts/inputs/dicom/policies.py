@@ -44,7 +44,7 @@ def _needs_decoder(header: Dataset) -> str | None:
         return syntax.name
 
 
-OBJECTS: Policies = {
+OBJECTS: Policies = {  # that are no grey MR images, whatever their series: raw data, reports, screenshots
     "secondary captures, which are screenshots or scanned pages": lambda image: (
         "Secondary Capture" in _kind(image).name
     ),
@@ -77,11 +77,6 @@ READ = (  # attributes that the tests above read
     "SOPClassUID SOPInstanceUID SeriesInstanceUID Modality PhotometricInterpretation PixelData ImagePositionPatient "
     "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept FloatPixelData DoubleFloatPixelData"
 ).split()
-
-
-def no_image(header: Dataset) -> bool:
-    """Whether an object is no grey MR image, whatever its series: raw data, a report, a screenshot."""
-    return first_reason(header, OBJECTS) is not None
 
 
 def unfit(header: Dataset) -> str | None:
