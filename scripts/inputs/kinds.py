@@ -43,7 +43,7 @@ DOUBTED = (  # whole words of names, in small letters, that are seldom of a scan
     r"diff(usion)?|hardi|trace[wd]?|tensor|mtr|mtsat|mwf|r[12](star)?|tmax|ttp|mtt|r?cb[fv]|perfusion|([23]d)?(c|p|pc|v)?asl|"
     r"m0(scan)?|cta?|cbct|pet|suv|fdg|loc(ali[sz]er)?|scout|survey|plan(scan)?|3plane"
 )
-OF_SCANS = "pre|post|after|before|nach|vor|no|non|without|ohne|with|mit|vs"  # before a doubted word of a scan's name
+OF_SCANS = "pre|post|after|before|nach|vor|no|non|without|ohne|sans|sin|senza|with|mit|vs"  # before a doubted word
 SPM = r"([mswr]*c|[mswr]+p)[1-6](?=[a-z][a-z\d])"  # begins the names of SPM's tissue maps, in letters of either size
 STATISTIC, LABELS = (*range(2, 25),), (*range(1001, 1012),)  # intent codes of NIfTI
 INTENT = "its header says by intent_code {} that it holds {}"
