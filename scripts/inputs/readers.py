@@ -181,14 +181,14 @@ def _on_a_grid(image: Any) -> Any:
     (sform, code), qform = image.header.get_sform(coded=True), image.header.get_qform()
     if sform is None or _is_flat(qform):
         return image
-    flat, stated = _is_flat(sform), image.header["qform_code"]
-    if flat and not (stated or not sform[:3].any()):
-        return image
-    sheared = not flat and shear_angle(sform) > MAX_SHEAR
-    edges = (voxel_spacing(sform), voxel_spacing(qform))
-    scaled = not flat and not np.allclose(edges[0], edges[1], rtol=0.01)
-    if not flat and not (stated in SCANNER and (sheared or (scaled and code >= STANDARD))):
-        if scaled and stated in SCANNER:
+    flat, stated, edges = _is_flat(sform), image.header["qform_code"], (voxel_spacing(sform), voxel_spacing(qform))
+    scaled = not flat and stated in SCANNER and not np.allclose(edges[0], edges[1], rtol=0.01)
+    if flat:
+        denied = bool(stated) or not sform[:3].any()
+    else:
+        denied = (scaled and code >= STANDARD) or (stated in SCANNER and shear_angle(sform) > MAX_SHEAR)
+    if not denied:
+        if scaled:
             image.extra["warning"] = TWO_GRIDS.format(*(" x ".join(f"{one:.3g}" for one in each) for each in edges))
         return image
     header = image.header.copy()

@@ -14,7 +14,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from ..errors import InputError, flag, logger, name_below, printable
 from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
-from ..stack.contents import SCAN, Verdict
 from . import bids, dicom
 from .examination import grouped, say_what_could_guide, with_candidates
 from .exclusion import dull, looked_at
@@ -38,16 +37,17 @@ def _taken(found: Sequence[Found], selection: Selection) -> list[Scan]:
     taken = []
     with logging_redirect_tqdm():
         for scan, name, labels, why in tqdm(found, desc="looking", unit="scan", leave=False, delay=1, disable=None):
-            wanted = selection.takes(name, labels)
-            answer, why = Verdict("none", why) if why else SCAN
-            if wanted and answer != "none":
+            wanted, fits = selection.takes(name, labels), not why
+            if wanted and fits:
                 answer, why = looked_at(scan.source, selection.thin, selection.asks_for(name), name)
-            thin = why.startswith(ALREADY_THIN)
-            if wanted and answer != "none":
+                fits = answer != "none"
+            thin = not fits and why.startswith(ALREADY_THIN)
+            if wanted and fits:
                 taken.append(replace(scan, doubt=why))
-            elif (thin or answer != "none") and not selection.shuts_out(name):
+                continue
+            if (fits or thin) and not selection.shuts_out(name):
                 selection.candidates.append(scan)
-            if wanted and answer == "none":
+            if wanted:
                 selection.skip(scan.name, why + (dull(scan) if thin else ""))
     return taken
 
@@ -72,7 +72,6 @@ def _result(output_dir: Path, path: Path) -> Path:
 
 
 def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection, longest_part: bool) -> list[Scan]:
-    """The thick series among DICOM files."""
     found = []
     for one in dicom.find_series(source, selection.thin, longest_part, selection.asks_for):
         scan = _series(replace(one, skipped=None) if one.thin else one, output_dir / f"{one.name}_sr")
@@ -106,7 +105,6 @@ def _folder(root: Path, output_dir: Path, selection: Selection, longest_part: bo
 
 
 def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
-    """The thick anatomical scans of a BIDS dataset."""
     if output_dir.resolve() == root.resolve():
         raise InputError(
             f"output_dir {output_dir} is the dataset itself: expected a folder of its own. Choose one such as "
@@ -125,7 +123,7 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
     taken: dict[Path, Scan] = {}
     for scan in _taken(found, selection):
         if first := taken.get(scan.result):
-            selection.skip(scan.name, f"it would have the result of {first.files[0].name}. Remove one of them")
+            selection.skip(scan.name, f"it would have the result of {first.name}. Remove one of them")
         else:
             taken[scan.result] = replace(scan, dataset=root.absolute())
     return list(taken.values())

@@ -73,9 +73,11 @@ FORMS: Policies = {
     "broken intensities: RescaleSlope or RescaleIntercept is no number, or the slope is 0": _broken_intensities,
     "compressed as {}, which needs a decoder: pip install python-gdcm, or decompress the files": _needs_decoder,
 }
-READ = (  # attributes that the tests above read
+READ = (  # attributes that decide on a file, besides those of `kinds` and `headers`
     "SOPClassUID SOPInstanceUID SeriesInstanceUID Modality PhotometricInterpretation PixelData ImagePositionPatient "
-    "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept FloatPixelData DoubleFloatPixelData"
+    "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept FloatPixelData DoubleFloatPixelData StudyDate "
+    "FrameOfReferenceUID ContrastBolusAgent SeriesNumber Rows Columns SliceThickness SharedFunctionalGroupsSequence "
+    "PerFrameFunctionalGroupsSequence"
 ).split()
 
 

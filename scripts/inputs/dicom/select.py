@@ -23,11 +23,6 @@ from .stacks import acquisitions, stacks
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 ENDINGS = tuple(f"{ending}{zipped}" for ending in (".dcm", ".ima", ".dicom") for zipped in ("", ".gz"))
-DESCRIBED = (
-    "StudyDate FrameOfReferenceUID ContrastBolusAgent SequenceName SeriesNumber SeriesDescription Rows Columns "
-    "SliceThickness"
-).split()
-GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 
 
 @dataclass(frozen=True)
@@ -112,8 +107,7 @@ def find_series(
         asked_for: whether the user asks for a series by its name, whatever its header says that it shows.
     """
     strangers, unread, series = list[Path](), list[Path](), list[Series]()
-    # attributes that decide on a file
-    searched = [Tag(one) for one in (*policies.READ, *kinds.READ, *DISTINCTIVE, *LABELS, *DESCRIBED, *GROUPS)]
+    searched = [Tag(one) for one in (*policies.READ, *kinds.READ, *DISTINCTIVE, *LABELS)]
     by_series: dict[str, list[Frame]] = {}
     objects: dict[str, list[Frame]] = {}  # which are no images; a series may hold both
     for path in tqdm(_files(source), desc="headers", unit="file", leave=False, delay=1, disable=None):
