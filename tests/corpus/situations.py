@@ -406,6 +406,7 @@ SITUATIONS = {
         files("FLAIR", FLAIR_to_T1=CUBE),
         {"FLAIR": "thick FLAIR(?! by)", "FLAIR_to_T1": "no: thin"},
     ),
+    "a T1w of half the spacing guides": (files("T2", T1=(1.0, 1.0, 2.5)), {"T2": f"{T2} by T1", "T1": "thick T1w"}),
     "an interpolated T1w guides nothing": (
         lambda f: (nifti(f, "T2"), nifti(f, "T1", CUBE, interpolated())),
         {"T2": f"{T2}(?! by)", "T1": "no: thin.*interpolated along axis 2: it shows no more than"},
