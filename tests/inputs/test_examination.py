@@ -238,7 +238,7 @@ def test_people_of_one_number_come_before_those_whose_number_may_be_a_series(vol
     found = roles(scan, others)
     assert [(one.name, role.what) for one, role in found] == [("5_T1", "guides"), ("7_T2", "guides")]
     assert all(role.why.endswith("its number may be of a series") for _, role in found)
-    turned = [volume("3_FLAIR_ax"), volume("5_FLAIR_sag", SAGITTAL)]
+    turned = [volume("carl_FLAIR_ax_3"), volume("carl_FLAIR_sag_5", SAGITTAL)]
     assert len(grouped(turned, [])) == 2 and roles(turned[0], turned[1:])[0][1].what == "is left alone"
     found = roles(volume("anna_FLAIR"), [volume("anna_T1_9", ISOTROPIC), volume("anna_T2_sag", SAGITTAL)])
     assert [(one.name, role.what) for one, role in found] == [("anna_T2_sag", "guides"), ("anna_T1_9", "guides")]
@@ -249,6 +249,7 @@ def test_guides_of_other_sessions_come_last_and_the_nearest_in_time_first(volume
         "ses-4_T1w": None,
         "ses-3_T1w": date(2020, 3, 1),
         "ses-2_T1w": date(2019, 12, 30),
+        "ses-5_T1w": date(2020, 1, 1),
         "ses-1_acq-sag_T2w": None,
     }
     own = replace(volume("sub-1_ses-1_FLAIR").identity, date=date(2020, 1, 1))
