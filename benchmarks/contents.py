@@ -100,26 +100,24 @@ def passed(s, numbers):
 
 def print_thresholds(scans, maps, every):
     """A table of the thresholds of `stack.contents`, and a line for each volume on the wrong side."""
-    right, count = {True: list[contents.Statistics](), False: list[contents.Statistics]()}, {True: 0, False: 0}
+    found = {True: list[contents.Statistics](), False: list[contents.Statistics]()}
     for is_scan, each in ((True, statistics_of(scans, every, variants)), (False, statistics_of(maps))):
         for path, name, s in each:
-            count[is_scan] += 1
+            found[is_scan].append(s)
             verdict = contents.verdict_of(s)
-            if is_scan == (verdict == contents.SCAN):
-                right[is_scan].append(s)
-            else:
+            if is_scan != (verdict == contents.SCAN):
                 print(f"{path} {name}: {verdict.answer} by its voxels. {verdict.why}", flush=True)
     table = {name: list[str]() for name in ("rule", "number", "value", "nearest scan", "nearest map")}
     for rule, numbers in RULES.items():
         for key, (name, side) in numbers.items():
             others = {one: limit for one, limit in numbers.items() if one != key}
-            near = [side * getattr(s, key) for s in right[True] if passed(s, others)]
-            far = [side * getattr(s, key) for s in right[False] if passed(s, numbers)]
+            near = [side * getattr(s, key) for s in found[True] if passed(s, others)]
+            far = [side * getattr(s, key) for s in found[False] if passed(s, numbers)]
             nearest = [max(filter(np.isfinite, near), default=None), min(filter(np.isfinite, far), default=None)]
             cells = ["" if one is None else f"{side * one:.3g}" for one in nearest]
             for column, cell in zip(table.values(), (rule, name, f"{getattr(contents, name):g}", *cells)):
                 column.append(cell)
-    print(f"{count[True]} variants of scans, {count[False]} maps\n\n{markdown(table)}")
+    print(f"{len(found[True])} variants of scans, {len(found[False])} maps\n\n{markdown(table)}")
 
 
 def main():
