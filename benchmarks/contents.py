@@ -1,21 +1,20 @@
 """The voxels of scans as witnesses: how sharp they are, and which guides are copies.
 
 python -m benchmarks.contents DATALIST
-python -m benchmarks.contents --thresholds SCANS --maps MAPS [--every 5]
+python -m benchmarks.contents --thresholds SCANS ... --maps MAPS ... [--every 5]
 
 Two tables of docs/benchmarks_appendix.md. First the distance of the samples that a volume shows along an axis, as it is
 and interpolated from slices of the simulation. Then how far a rising curve explains a scan of 5 mm slices by each guide
 of its person, and by the cubic spline of its own slices.
 
 With `--thresholds`, each number by which `stack.contents` tells scans from others, and how near to it they come: the
-scans of a folder, in twenty variants, that the rule's other numbers let through, and the maps of another that it finds.
+scans of folders, in twenty variants, that the rule's other numbers let through, and the maps of others that it finds.
 """
-
-from pathlib import Path
 
 import numpy as np
 import torch
 from monai.data import MetaTensor
+from tqdm import tqdm
 
 from benchmarks import parser_of
 from scripts.evaluate.tables import markdown
@@ -69,8 +68,9 @@ def levels(v, count):
 
 def variants(v):
     """Twenty variants of a scan that show the same: name -> voxels."""
-    inside = v > 0.3 * np.percentile(v, 95)
-    clipped, masked = {p: np.minimum(v, np.percentile(v, p)) for p in (90, 95, 98)}, np.where(inside, v, 0)
+    bright = dict(zip((90, 95, 98), np.percentile(v, (90, 95, 98)).astype(v.dtype)))
+    inside = v > 0.3 * bright[95]
+    clipped, masked = {p: np.minimum(v, limit) for p, limit in bright.items()}, np.where(inside, v, 0)
     half = v[tuple(slice(n // 4, n - n // 4) for n in v.shape)]
     return {
         **{"as it is": v, "of 1e-4": v / max(v.max(), 1e-30) * 1e-4, "standardised": (v - v.mean()) / v.std()},
@@ -83,10 +83,11 @@ def variants(v):
     }
 
 
-def statistics_of(folder, every=1, changed=lambda volume: {"": volume}):
-    """Statistics of every so many volume of a folder, changed: path, name of the change, and they."""
-    paths = sorted(root / name for root, _, names in walk(Path(folder)) for name in names if ends_as(name, VOLUMES))
-    for path in paths[::every]:
+def statistics_of(folders, every=1, changed=lambda volume: {"": volume}):
+    """Statistics of every so many volume of folders, changed: path, name of the change, and they."""
+    walked = (found for folder in folders for found in walk(folder))
+    paths = sorted(root / name for root, _, names in walked for name in names if ends_as(name, VOLUMES))
+    for path in tqdm(paths[::every], unit="volume"):
         voxels = np.squeeze(np.asanyarray(ScanReader().read(path)[1].dataobj).astype(np.float32))
         for name, one in changed(voxels).items():
             yield path.name, name, contents.statistics(one)
@@ -123,8 +124,8 @@ def main():
     """Prints the tables."""
     parser = parser_of(__doc__)
     parser.add_argument("datalist", nargs="?")
-    parser.add_argument("--thresholds", metavar="SCANS")
-    parser.add_argument("--maps")
+    parser.add_argument("--thresholds", metavar="SCANS", nargs="+")
+    parser.add_argument("--maps", nargs="+")
     parser.add_argument("--every", type=int, default=1, help="take every such scan")
     given = parser.parse_args()
     if given.thresholds:

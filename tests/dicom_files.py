@@ -183,10 +183,10 @@ def assert_same_in_space(voxels, affine, other, other_affine, tolerance=0.01):
 
 def rebuilt(volume, spacing=2.2, overshoot=0.0):
     """A stand-in for a rebuilt volume: nearest slices on a fine grid, some voxels beyond the range."""
-    thick, slice_spacing = volume.array.shape[2], grid.voxel_spacing(volume.affine)[2]
+    thick, slice_spacing = volume.dataobj.shape[2], grid.voxel_spacing(volume.affine)[2]
     fine = grid.fine_count(thick, slice_spacing, spacing)
     index = Acquisition.stack(2, thick, spacing=slice_spacing, thickness=slice_spacing, target=spacing).nearest_slices
-    array = volume.array[:, :, index].copy()
+    array = volume.dataobj[:, :, index].copy()
     array[0, 0] = array.min() - overshoot
     return array, grid.respaced_affine(volume.affine, 2, thick, fine, spacing)
 

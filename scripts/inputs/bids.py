@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,11 @@ def place(path: str | os.PathLike) -> tuple[Path | None, str, str]:
     return (root, *found) if found[0] else (None, "", "")  # type: ignore[return-value]
 
 
-def session_date(path: str | os.PathLike) -> str:
-    """Date of a scan's session, `YYYYMMDD`, by the tables of its subject; empty where none says it."""
+def session_date(path: str | os.PathLike) -> date | None:
+    """Date of a scan's session by the tables of its subject; None where none says it."""
     root, subject, session = place(path)
     if root is None:
-        return ""
+        return None
     folder, name = root / subject, Path(path).absolute()
     tables = [(folder / session / f"{subject}_{session}_scans.tsv", "filename", f"{name.parent.name}/{name.name}")]
     tables += [(folder / f"{subject}_scans.tsv", "filename", name.relative_to(folder).as_posix())]
@@ -54,17 +54,17 @@ def session_date(path: str | os.PathLike) -> str:
     for table, key, value in tables:
         with suppress(OSError, UnicodeDecodeError, csv.Error):
             for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines(), delimiter="\t"):
-                if row.get(key) == value and (date := day(row.get("acq_time"))):
-                    return date
-    return ""
+                if row.get(key) == value and (found := day(row.get("acq_time"))):
+                    return found
+    return None
 
 
-def day(said: Any) -> str:
-    """A date as `YYYYMMDD`, of one that begins with year, month and day; empty for anything else."""
+def day(said: Any) -> date | None:
+    """The date of a text that begins with year, month and day; None of anything else."""
     digits = re.sub(r"[^0-9]", "", str(said)[:10])[:8]
     with suppress(ValueError):
-        return f"{datetime.strptime(digits, '%Y%m%d'):%Y%m%d}" if len(digits) == 8 else ""
-    return ""
+        return datetime.strptime(digits, "%Y%m%d").date() if len(digits) == 8 else None
+    return None
 
 
 def by_drift(folder: str | os.PathLike) -> bool:
@@ -149,16 +149,15 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
 def _content(path: Path) -> dict[str, Any]:
     """A sidecar's fields. Lists of one number, as of one for each slice, become that number."""
     try:
-        text = path.read_text(encoding="utf-8")
-        return {name: _one(value) for name, value in json.loads(text).items()}
+        fields = json.loads(path.read_text(encoding="utf-8")).items()
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         mend = unfetched(path) or "Mend it, or remove it."
         raise InputError(f"{path} cannot be read ({error}). {mend}") from error
+    return {name: value[0] if _numbers(value) and len(set(value)) == 1 else value for name, value in fields}
 
 
-def _one(value: Any) -> Any:
-    numbers = isinstance(value, list) and value and all(type(one) in (int, float) for one in value)
-    return value[0] if numbers and len(set(value)) == 1 else value
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) in (int, float) for one in value)
 
 
 def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]:
@@ -176,39 +175,28 @@ def packages(path: str | os.PathLike, axis: int) -> tuple[str, str]:
     """
     times, source = sidecar_value(path, "SliceTiming")
     direction = sidecar_value(path, "SliceEncodingDirection")[0] or "k"
-    number = isinstance(times, list) and all(type(one) in (int, float) for one in times)
-    if source is None or not number or direction[:1] != "ijk"[axis]:
+    if source is None or not _numbers(times) or direction[:1] != "ijk"[axis]:
         return "", ""
     return by_times(times[::-1] if direction[1:] == "-" else times), f"SliceTiming of the sidecar {source.name}"
 
 
 def sidecar(path: str | os.PathLike) -> dict[str, Any]:
-    """All that the sidecars of a scan say; the nearest wins."""
-    return {
-        name: value for one in reversed(sidecars(path)) for name, value in _content(one).items() if value is not None
-    }
-
-
-def readable_sidecar(path: str | os.PathLike) -> dict[str, Any]:
-    """As `sidecar`; empty for a broken one, which is said when the scan is read."""
-    try:
-        return sidecar(path)
-    except InputError:
-        return {}
+    """All that the sidecars of a scan say; the nearest wins. Empty for a broken one, which is said when it is read."""
+    with suppress(InputError):
+        said = [_content(one).items() for one in reversed(sidecars(path))]
+        return {name: value for fields in said for name, value in fields if value is not None}
+    return {}
 
 
 def kept(path: Path | None) -> tuple[dict[str, Any], bool]:
     """Fields of a scan's sidecars that hold for the rebuilt scan too, and whether `SkullStripped` is a guess.
 
     Whether a scan shows the brain alone, derivatives have to say. Raw scans do not, where no sidecar says so. An image
-    in memory has no sidecars, and nothing holds of broken ones: the user knew better.
+    in memory has no sidecars.
     """
     if path is None or not path.exists():
         return {}, False
-    try:
-        said = sidecar(path)
-    except InputError:
-        return {}, False
+    said = sidecar(path)
     fields = {name: said[name] for name in ["SkullStripped", *SCANNER] if name in said}
     root = dataset_root(path)
     raw = root is not None and description(root).get("DatasetType", "raw") == "raw"

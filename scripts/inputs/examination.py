@@ -132,7 +132,6 @@ def _matches(scan: Scan, pattern: str) -> bool:
 
 
 def _one(group: Sequence[Scan], reference: str | None) -> Scan:
-    """The scan that a group is."""
     first = next((scan for scan in group if reference is not None and _matches(scan, reference)), group[0])
     stacks = (first, *(scan for scan in group if scan is not first))
     logger.info(f"{len(stacks)} stacks go together: " + ", ".join(scan.name for scan in stacks) + ".")

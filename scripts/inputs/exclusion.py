@@ -25,8 +25,11 @@ from .transforms import is_background
 UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them {}. Give the DICOM series"
 
 
-def shown(path: Path, image: Any) -> Verdict:
-    """The verdict on a volume: standards settle, voxels decide, names mark doubt. Two doubts together are none."""
+def shown(path: Path | dicom.Series, image: Any) -> Verdict:
+    """The verdict on a volume or series: standards settle, voxels decide, names mark doubt. Two doubts are none."""
+    if isinstance(path, dicom.Series):  # whose headers leave it open
+        names = (str(value(path.frames[0].header, key, "")) for key in ("SeriesDescription", "ProtocolName"))
+        return by_contents(image.dataobj, next(filter(None, names), ""))
     if path.with_name(f"{stem(path.name)}.bval").is_file():
         return Verdict("none", f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it")
     name = stem(path.name)
@@ -34,7 +37,7 @@ def shown(path: Path, image: Any) -> Verdict:
         return Verdict("none", UNEVEN.format(f"in {twin.name}"))
     if re.search(r"_Eq_\d+$", name):
         return Verdict("none", UNEVEN.format("here"))
-    fields = bids.readable_sidecar(path)
+    fields = bids.sidecar(path)
     seconds = fields.get("RepetitionTime")
     repetition = 1000.0 * seconds if isinstance(seconds, int | float) else 0.0
     code = int(image.header["intent_code"]) if isinstance(image, nib.Nifti1Pair) else 0
@@ -57,43 +60,35 @@ def by_contents(voxels: Any, name: str) -> Verdict:
     return Verdict("none", f"{doubt}, and {why}") if why else Verdict("doubtful", doubt)
 
 
-def of_series(series: dicom.Series) -> Verdict:
-    """The verdict on a series whose headers leave it open. A broken one is a scan, and fails when it is read."""
-    names = (str(value(series.frames[0].header, key, "")) for key in ("SeriesDescription", "ProtocolName"))
-    try:
-        with only(logging.ERROR):  # its warnings are said when it is rebuilt
-            voxels = dicom.read_series(series).array
-        return by_contents(voxels, next(filter(None, names), ""))
-    except Exception as error:  # noqa: BLE001  # what is wrong with it is said when it is read
-        logger.debug(f"{series.name}: {error}")
-        return SCAN
-
-
-def looked_at(path: Path, thin: float | None, asked: bool = False, name: str = "") -> Verdict:
-    """The verdict on a volume of a folder. Broken files are scans, and fail when they are read.
+def looked_at(source: Path | dicom.Series, thin: float | None, asked: bool = False, name: str = "") -> Verdict:
+    """The verdict on a volume of a folder or a series. Broken ones are scans, and fail when they are read.
 
     Args:
-        thin: slices no thicker and no farther apart than this, in mm, need no rebuilding; None takes them.
+        thin: slices no thicker and no farther apart than this, in mm, need no rebuilding; None takes them. The headers
+            of a series have said so.
         asked: whether the user asks for it by its name, whatever it shows.
         name: by which the user may ask for it.
     """
-    if ends_as(path, ANALYZE) and not is_header(path):
-        return Verdict("none", "it is no header of a volume")
     found = SCAN
     try:
-        _, image = ScanReader().read(path)
+        if isinstance(source, Path) and ends_as(source, ANALYZE) and not is_header(source):
+            return Verdict("none", "it is no header of a volume")
+        with only(logging.ERROR):  # warnings are said when it is rebuilt
+            _, image = ScanReader().read(source)
         if why := no_volume(image):
             return Verdict("none", f"it {why}")
-        found = SCAN if asked else shown(path, image)
+        found = SCAN if asked else shown(source, image)
         if found.answer == "none":
             return Verdict("none", found.why + (kinds.OVERRIDE.format(name) if name else ""))
-        thickness, _ = bids.sidecar_value(path, "SliceThickness")
-        _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
-        if thin is not None and is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
-            doubt = f"; {kinds.MARK.format(found.why)}" if found.why else ""
-            return Verdict("none", f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm{doubt}")
-    except Exception as error:  # noqa: BLE001  # what is wrong with the file is said when it is read
-        logger.debug(f"{path}: {error}")
+        if isinstance(source, Path) and thin is not None:
+            thickness, _ = bids.sidecar_value(source, "SliceThickness")
+            _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
+            if is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
+                doubt = f"; {kinds.MARK.format(found.why)}" if found.why else ""
+                slices = f"slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
+                return Verdict("none", f"{ALREADY_THIN}: {slices}{doubt}")
+    except Exception as error:  # noqa: BLE001  # what is wrong with it is said when it is read
+        logger.debug(f"{source if isinstance(source, Path) else source.name}: {error}")
     return found
 
 
@@ -112,8 +107,8 @@ def dull(scan: Scan) -> str:
 
 def guides_not(scan: Scan, thick: Identity) -> str | None:
     """Why a scan guides no thick one, by its kind and its sharpness across the thick slices; None if it may."""
-    theirs, source = scan.identity, scan.source
-    if why := (looked_at(source, None) if isinstance(source, Path) else of_series(source)).why:
+    theirs = scan.identity
+    if why := looked_at(scan.source, None).why:
         return why
     try:
         sharp = scan.sharpness

@@ -143,11 +143,11 @@ def pixels_and_values(source: str | os.PathLike) -> tuple[np.ndarray, dict[int, 
     dataset = read_dataset(source)
     pixels = dataset.pixel_array if "PixelData" in dataset else np.zeros(0)
     dataset.pop("PixelData", None)
+    dataset.walk(_define_lengths)
     values = {}
     for found in dataset:
         if found.tag.element == 0 or found.tag == TRAILING:
             continue
-        _define_lengths(found)
         content = DicomBytesIO()
         content.is_little_endian, content.is_implicit_VR = True, True
         filewriter.write_data_element(content, found, list(np.atleast_1d(dataset.original_character_set)))
@@ -156,12 +156,10 @@ def pixels_and_values(source: str | os.PathLike) -> tuple[np.ndarray, dict[int, 
     return pixels, values
 
 
-def _define_lengths(found: DataElement) -> None:
+def _define_lengths(_: Dataset, found: DataElement) -> None:
     found.is_undefined_length = False
     for item in found.value if found.VR == "SQ" else ():
         item.is_undefined_length_sequence_item = False
-        for one in item:
-            _define_lengths(one)
 
 
 def intensities(stored: np.ndarray, header: Dataset) -> np.ndarray:

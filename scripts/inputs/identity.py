@@ -3,6 +3,7 @@
 Contents come before headers, headers before names.
 """
 
+import datetime
 import os
 import re
 from collections import defaultdict
@@ -34,7 +35,7 @@ class Identity:
         person: folder and words of a name; subject of a BIDS dataset; name or ID of DICOM and of sidecars.
         perhaps: the same without a number that a converter may have written; scans that share it may be one person's.
         session: of the person: study of DICOM, session of BIDS; empty where there is none.
-        date: `YYYYMMDD`, of the session; empty where nothing says it.
+        date: of the session; None where nothing says it.
         words: `contrast_of` the name or the series description.
         weighting: one of `WEIGHTINGS`; empty where nothing says it.
         agent: whether a contrast agent was given; None where nothing says so.
@@ -49,7 +50,7 @@ class Identity:
     person: tuple[str, ...]
     perhaps: tuple[str, ...]
     session: str = ""
-    date: str = ""
+    date: datetime.date | None = None
     words: str = ""
     weighting: str = ""
     agent: bool | None = None
@@ -113,7 +114,7 @@ def _of_series(series: dicom.Series) -> Identity:
 
 
 def _of_file(path: Path) -> Identity:
-    fields = bids.readable_sidecar(path)
+    fields = bids.sidecar(path)
     times = np.array([1000 * _number(fields.get(key)) for key in TIMES])
     name = stem(path.name)
     person, perhaps, session, further = _whose(path, fields)

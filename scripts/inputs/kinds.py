@@ -43,7 +43,7 @@ DOUBTED = (  # whole words of names, in small letters, that are seldom of a scan
     r"diff(usion)?|hardi|trace[wd]?|tensor|mtr|mtsat|mwf|r[12](star)?|tmax|ttp|mtt|r?cb[fv]|perfusion|([23]d)?(c|p|pc|v)?asl|"
     r"m0(scan)?|cta?|cbct|pet|suv|fdg|loc(ali[sz]er)?|scout|survey|plan(scan)?|3plane"
 )
-OF_SCANS = "pre|post|after|before|nach|vor|no|non|without|ohne|with|mit|vs"  # before a doubted word of a scan's name
+OF_SCANS = "pre|post|after|before|nach|vor|no|non|without|ohne|sans|sin|senza|with|mit|vs"  # before a doubted word
 SPM = r"([mswr]*c|[mswr]+p)[1-6](?=[a-z][a-z\d])"  # begins the names of SPM's tissue maps, in letters of either size
 STATISTIC, LABELS = (*range(2, 25),), (*range(1001, 1012),)  # intent codes of NIfTI
 INTENT = "its header says by intent_code {} that it holds {}"
@@ -102,20 +102,11 @@ def _says(words: str) -> Callable[[Any], Any]:
     return lambda header: set(words.split()) & set(_words(header))
 
 
-def _ge_component(header: Any) -> Any:
-    return value(header, GE_COMPONENT) in (1, 2, 3) and value(header, GE_CREATOR) == "GEMS_PARM_01"
-
-
 def _map(header: Any) -> str:
     kind, *further = _words(header) or [""]
     shown = [word for word in further if word in MEASURES or word.endswith("MAP")]
     shown += [word for word in further if kind == "DERIVED" and word in CONTRASTS]
     return ", ".join(shown)
-
-
-def _perfusion(header: Any) -> Any:
-    contrast = value(header, "AcquisitionContrast") == "PERFUSION"
-    return value(header, "ArterialSpinLabelingContrast") or "ASL" in _words(header) or contrast
 
 
 def _b_value(header: Any) -> float:
@@ -169,14 +160,20 @@ SAYS = {  # words of ImageType and of the like
     "the fat image of a Dixon series": "FAT F",
     "an inversion of MP2RAGE": "INV1 INV2",
 }
-# A reason to skip an image -> the test for it. The first test that finds something decides; its finding stands for {}
-# in the reason.
+# A reason to skip an image, since it shows something else than slices of a head -> the test for it. The first test that
+# finds something decides; its finding stands for {} in the reason.
 CONTENTS: Policies = {
     **{why: _says(words) for why, words in SAYS.items()},
-    "phase, real or imaginary images, not magnitude": _ge_component,
+    "phase, real or imaginary images, not magnitude": lambda image: (
+        value(image, GE_COMPONENT) in (1, 2, 3) and value(image, GE_CREATOR) == "GEMS_PARM_01"
+    ),
     "parametric maps, not anatomy: {}": _map,
     "a map in units of {}, not anatomy": _units,
-    "perfusion images, not anatomy": _perfusion,
+    "perfusion images, not anatomy": lambda image: (
+        value(image, "ArterialSpinLabelingContrast")
+        or "ASL" in _words(image)
+        or value(image, "AcquisitionContrast") == "PERFUSION"
+    ),
     DIFFUSION_SERIES: _diffusion,
     "echo-planar images, as of functional or diffusion series": _echo_planar,
     "not a head: BodyPartExamined is {}": _elsewhere,
@@ -193,11 +190,6 @@ READ: list[str | tuple[int, int]] = [
 ]
 
 
-def of_header(header: Any) -> str | None:
-    """Why an image shows something else than slices of a head, by a DICOM header; None if it does not say so."""
-    return first_reason(header, CONTENTS)
-
-
 def of_sidecar(fields: Mapping[str, Any]) -> str | None:
     """Why a volume is no MR scan of a head, by the fields of its JSON sidecar; None if they do not say so."""
     if any(content and re.match("(NumberOf)?Diffusion", name) for name, content in fields.items()):
@@ -211,4 +203,4 @@ def of_sidecar(fields: Mapping[str, Any]) -> str | None:
     modality = said["Modality"]
     if modality and modality != "MR":
         return f"not MR: the modality is {modality}"
-    return of_header(dataset_of(said))
+    return first_reason(dataset_of(said), CONTENTS)

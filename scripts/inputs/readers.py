@@ -45,7 +45,7 @@ class ScanReader(ImageReader):
         return all(isinstance(one, dicom.Series) or ends_as(str(one), VOLUMES) for one in ensure_tuple(filename))
 
     def read(self, data: Any, **kwargs: Any) -> tuple[str, Any]:
-        """Name and image, nibabel's or a `dicom.Volume`, of a path, a `dicom.Series` or an image in memory."""
+        """Name and image, of nibabel, of a path, a `dicom.Series` or an image in memory."""
         (source,) = ensure_tuple(data)
         if isinstance(source, SpatialImage):
             return source.get_filename() or "the scan", _on_a_grid(source)
@@ -66,20 +66,12 @@ class ScanReader(ImageReader):
         - `series`, of DICOM: its description and date.
         """
         name, image = img
-        meta: dict[str, Any] = {"filename_or_obj": name, "affine": image.affine, "original_channel_dim": "no_channel"}
-        stated: dict[str, list] = {}
-        if isinstance(image, dicom.Volume):
-            array, warning, source = image.array, image.note, "the DICOM header"
-            stated = {"slice_axis": [2, source], "slice_thickness": [image.slice_thickness, source]}
-            stated["packages"] = [image.packages[0] or None, f"{image.packages[1]} of {source}"]
-            meta["series"] = {"series": image.description, "date": image.date}
-        else:
-            array, warning = _voxels(name, image), image.extra.get("warning")
+        meta = {"filename_or_obj": name, "affine": image.affine, "original_channel_dim": "no_channel", "stated": {}}
         if isinstance(image, nib.Nifti1Pair):
-            stated["slice_axis"] = [image.header.get_dim_info()[2], "the NIfTI header (dim_info)"]
             meta["header"] = _header(image)
-        meta["stated"] = {fact: pair for fact, pair in stated.items() if pair[0] is not None}
-        return array, {**meta, **({"warning": warning} if warning else {})}
+            if (axis := image.header.get_dim_info()[2]) is not None:
+                meta["stated"] = {"slice_axis": [axis, "the NIfTI header (dim_info)"]}
+        return _voxels(name, image), {**meta, **image.extra}
 
 
 def is_header(path: Path) -> bool:
@@ -100,8 +92,6 @@ def header_file(path: Path) -> Path:
 
 def no_volume(image: Any) -> str | None:
     """Why an image of `ScanReader.read` is no 3-D volume of real numbers, from its header alone; None if it is one."""
-    if isinstance(image, dicom.Volume):
-        return None
     dtype, shape = image.get_data_dtype(), tuple(int(n) for n in image.shape)
     if dtype.fields is not None or dtype.kind not in "iuf":
         return f"holds {dtype} voxels: expected one real number each. Save one channel of it"
@@ -191,14 +181,14 @@ def _on_a_grid(image: Any) -> Any:
     (sform, code), qform = image.header.get_sform(coded=True), image.header.get_qform()
     if sform is None or _is_flat(qform):
         return image
-    flat, stated = _is_flat(sform), image.header["qform_code"]
-    if flat and not (stated or not sform[:3].any()):
-        return image
-    sheared = not flat and shear_angle(sform) > MAX_SHEAR
-    edges = (voxel_spacing(sform), voxel_spacing(qform))
-    scaled = not flat and not np.allclose(edges[0], edges[1], rtol=0.01)
-    if not flat and not (stated in SCANNER and (sheared or (scaled and code >= STANDARD))):
-        if scaled and stated in SCANNER:
+    flat, stated, edges = _is_flat(sform), image.header["qform_code"], (voxel_spacing(sform), voxel_spacing(qform))
+    scaled = not flat and stated in SCANNER and not np.allclose(edges[0], edges[1], rtol=0.01)
+    if flat:
+        denied = bool(stated) or not sform[:3].any()
+    else:
+        denied = (scaled and code >= STANDARD) or (stated in SCANNER and shear_angle(sform) > MAX_SHEAR)
+    if not denied:
+        if scaled:
             image.extra["warning"] = TWO_GRIDS.format(*(" x ".join(f"{one:.3g}" for one in each) for each in edges))
         return image
     header = image.header.copy()

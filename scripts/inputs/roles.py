@@ -57,11 +57,6 @@ def role(own: Identity, theirs: Identity) -> Role:
     rank = kind, BEST.index(theirs.weighting) if theirs.weighting in BEST else len(BEST), bool(theirs.agent)
     if own.session == theirs.session:
         return Role("guides", f"{why}; {sharp}" + "; its number may be of a series" * numbered, (0, numbered, *rank))
-    away = abs(_day(theirs.date) - _day(own.date)) if theirs.date and own.date else 10**9
+    away = abs((theirs.date - own.date).days) if theirs.date and own.date else 10**9
     other = f"session {theirs.session.removeprefix('ses-')}" + f" of {theirs.date}" * bool(theirs.date)
     return Role("guides", f"{why}; {sharp}; it is of {other}", (1, away, *rank))
-
-
-def _day(date: str) -> int:
-    """Days of a date of `bids.day`, from any day on."""
-    return int(np.datetime64(f"{date[:4]}-{date[4:6]}-{date[6:8]}").astype(int))

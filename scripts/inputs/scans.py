@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -13,34 +14,45 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from ..errors import InputError, flag, logger, name_below, printable
 from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
-from ..stack.contents import SCAN
-from . import bids, dicom, kinds
+from . import bids, dicom
 from .examination import grouped, say_what_could_guide, with_candidates
-from .exclusion import dull, looked_at, of_series
+from .exclusion import dull, looked_at
 from .readers import data_file, header_file
 from .sample import built_in_sample
 from .scan import Candidate, Scan
 from .selection import Selection
 
 
-def _fit(paths: Sequence[Path], root: Path, selection: Selection) -> dict[Path, str]:
-    """The volumes of a folder `root` that are rebuilt, with their doubt. The others are logged with the reason."""
-    fit = {}
+class Found(NamedTuple):
+    """A scan that was found: its name for the user's patterns, its BIDS labels, and why it is not rebuilt, if known."""
+
+    scan: Scan
+    name: str
+    labels: Sequence[str] = ()
+    skipped: str = ""
+
+
+def _taken(found: Sequence[Found], selection: Selection) -> list[Scan]:
+    """The scans that are rebuilt. The others are logged with the reason; sharp and unwanted ones may guide."""
+    taken = []
     with logging_redirect_tqdm():
-        for path in tqdm(paths, desc="looking", unit="volume", leave=False, delay=1, disable=None):
-            name = path.relative_to(root).as_posix()
-            answer, why = looked_at(path, selection.thin, selection.asks_for(name), name)
-            if answer != "none":
-                fit[path] = why
-            elif why.startswith(ALREADY_THIN):
-                selection.candidates.append(_volume(path, path))
-                selection.skip(str(path), why + dull(selection.candidates[-1]))
-            else:
-                selection.skip(str(path), why)
-    return fit
+        for scan, name, labels, why in tqdm(found, desc="looking", unit="scan", leave=False, delay=1, disable=None):
+            wanted, fits = selection.takes(name, labels), not why
+            if wanted and fits:
+                answer, why = looked_at(scan.source, selection.thin, selection.asks_for(name), name)
+                fits = answer != "none"
+            thin = not fits and why.startswith(ALREADY_THIN)
+            if wanted and fits:
+                taken.append(replace(scan, doubt=why))
+                continue
+            if (fits or thin) and not selection.shuts_out(name):
+                selection.candidates.append(scan)
+            if wanted:
+                selection.skip(scan.name, why + (dull(scan) if thin else ""))
+    return taken
 
 
-def _volume(path: Path, result: Path, doubt: str = "") -> Scan:
+def _volume(path: Path, result: Path) -> Scan:
     data: list[Path | None] = []
     if ends_as(path, (".hdr",)):
         data = [path.with_suffix(ending) for ending in (".img", ".IMG")]
@@ -48,11 +60,11 @@ def _volume(path: Path, result: Path, doubt: str = "") -> Scan:
         with suppress(InputError):  # which the reader says
             data = [data_file(path)]
     files = (path, *(one for one in (*data, *bids.sidecars(path)) if one and one.is_file()))
-    return Scan(printable(str(path)), path, files, result, doubt=doubt)
+    return Scan(printable(str(path)), path, files, result)
 
 
-def _series(series: dicom.Series, result: Path, doubt: str = "") -> Scan:
-    return Scan(series.name, series, tuple(sorted({path for path, _ in series.images}, key=str)), result, doubt=doubt)
+def _series(series: dicom.Series, result: Path) -> Scan:
+    return Scan(series.name, series, tuple(sorted({path for path, _ in series.images}, key=str)), result)
 
 
 def _result(output_dir: Path, path: Path) -> Path:
@@ -60,22 +72,11 @@ def _result(output_dir: Path, path: Path) -> Path:
 
 
 def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection, longest_part: bool) -> list[Scan]:
-    """The thick series among DICOM files. The others are logged with the reason."""
     found = []
     for one in dicom.find_series(source, selection.thin, longest_part, selection.asks_for):
-        result, wanted = output_dir / f"{one.name}_sr", selection.takes(one.name)
-        looked = wanted and not one.skipped and not selection.asks_for(one.name)
-        answer, doubt = of_series(one) if looked else SCAN
-        if answer == "none":
-            one = replace(one, skipped=doubt + kinds.OVERRIDE.format(one.name))
-        scan = _series(replace(one, skipped=None) if one.thin else one, result, doubt)  # a thin one may guide
-        if one.skipped and wanted:
-            selection.skip(one.name, one.skipped + (dull(scan) if one.thin else ""))
-        if wanted and not one.skipped:
-            found.append(scan)
-        elif (one.thin or not one.skipped) and not selection.shuts_out(one.name):
-            selection.candidates.append(scan)
-    return found
+        scan = _series(replace(one, skipped=None) if one.thin else one, output_dir / f"{one.name}_sr")
+        found.append(Found(scan, one.name, skipped=one.skipped or ""))
+    return _taken(found, selection)
 
 
 def _names(folder: Path) -> list[str]:
@@ -87,7 +88,7 @@ def _names(folder: Path) -> list[str]:
 
 def _folder(root: Path, output_dir: Path, selection: Selection, longest_part: bool) -> list[Scan]:
     """The thick scans and DICOM series in a folder, at any depth, without results of earlier runs."""
-    wanted = []
+    found = []
     for folder, folders, names in walk(
         root, lambda error: logger.warning(f"{error.filename} is left out: it cannot be read ({error.strerror}).")
     ):
@@ -95,48 +96,37 @@ def _folder(root: Path, output_dir: Path, selection: Selection, longest_part: bo
             logger.info(f"{folder / written} is skipped: it is a dataset of results that DRIFT wrote.")
             folders.remove(written)
         for path in (folder / name for name in names if ends_as(name, VOLUMES)):
+            name = path.relative_to(root)
             if stem(path.name).endswith(("_sr", "_sr_error")):
                 logger.info(f"{path} is skipped: its name ends in _sr, as those of results do.")
             elif header_file(path) == path:
-                name = path.relative_to(root).as_posix()
-                if selection.takes(name):
-                    wanted.append(path)
-                elif not selection.shuts_out(name):
-                    selection.candidates.append(_volume(path, path))
-    fit = _fit(wanted, root, selection)
-    found = [_volume(path, _result(output_dir, path.relative_to(root)), doubt) for path, doubt in fit.items()]
-    return found + _dicom(root, output_dir, selection, longest_part)
+                found.append(Found(_volume(path, _result(output_dir, name)), name.as_posix()))
+    return _taken(found, selection) + _dicom(root, output_dir, selection, longest_part)
 
 
 def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
-    """The thick anatomical scans of a BIDS dataset."""
     if output_dir.resolve() == root.resolve():
         raise InputError(
             f"output_dir {output_dir} is the dataset itself: expected a folder of its own. Choose one such as "
             f"{root / 'derivatives' / 'drift'}."
         )
-    wanted, elsewhere = [], []
+    found, elsewhere = [], []
     for path, reason in bids.volumes(root):
         name = path.relative_to(root)
         if reason == bids.ELSEWHERE:
             elsewhere.append(path)
-        elif selection.takes(name.as_posix(), name.parts[:2]):
-            if reason:
-                selection.skip(str(path), reason)
-            else:
-                wanted.append(path)
-        elif not reason and not selection.shuts_out(name.as_posix()):
-            selection.candidates.append(_volume(path, path))
+        else:
+            result = output_dir / name.with_name(bids.derivative_name(path.name))
+            found.append(Found(_volume(path, result), name.as_posix(), name.parts[:2], reason or ""))
     if elsewhere:
         logger.info(f"{len(elsewhere)} volumes such as {elsewhere[0]} are left out: {bids.ELSEWHERE}.")
-    found: dict[Path, Scan] = {}
-    for path, doubt in _fit(wanted, root, selection).items():
-        result = output_dir / path.parent.relative_to(root) / bids.derivative_name(path.name)
-        if result in found:
-            selection.skip(str(path), f"it would have the result of {found[result].name}. Remove one of them")
+    taken: dict[Path, Scan] = {}
+    for scan in _taken(found, selection):
+        if first := taken.get(scan.result):
+            selection.skip(scan.name, f"it would have the result of {first.name}. Remove one of them")
         else:
-            found[result] = replace(_volume(path, result, doubt), dataset=root.absolute())
-    return list(found.values())
+            taken[scan.result] = replace(scan, dataset=root.absolute())
+    return list(taken.values())
 
 
 def _same(scan: Scan) -> str:

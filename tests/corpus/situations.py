@@ -224,7 +224,7 @@ T2, MAP = "thick T2w", "no: .*"
 BY_NAME, BY_VOXELS = "doubtful.*its name", "doubtful.*its (values|tissues)"
 MAPS = "T2_pve_1 T2_prob_2 ples_lpa_mT2 T2_posteriors T2_uncertainty T1_GM T1map T1_map_MP2RAGE wmparc "
 SCANS = "posterior_fossa_T2 T2_bias_corrected prob01_t2_tse GM_1965_T2_ax T1_after_perfusion C3N-00662_T1".split()
-SCANS += "T2_mask_applied FA03_MPRAGE T1_con_contraste".split()
+SCANS += "T2_mask_applied FA03_MPRAGE T1_con_contraste T2_sans_ASL T2_sin_DWI T2_senza_mask".split()
 MAPS = (MAPS + "T2_synthseg T1_SUB t2_dixon_F t1_mp2rage_INV1").split()
 AGENT = "T1_CE T1_Kontrast T1c+ T1_Gd T1_Dotarem t1_contrast T1_post T1_KM".split()
 NO_AGENT = "T1_post_op T1_pre T1_nativ T1_without_contrast T1_postop".split()
@@ -406,6 +406,7 @@ SITUATIONS = {
         files("FLAIR", FLAIR_to_T1=CUBE),
         {"FLAIR": "thick FLAIR(?! by)", "FLAIR_to_T1": "no: thin"},
     ),
+    "a T1w of half the spacing guides": (files("T2", T1=(1.0, 1.0, 2.5)), {"T2": f"{T2} by T1", "T1": "thick T1w"}),
     "an interpolated T1w guides nothing": (
         lambda f: (nifti(f, "T2"), nifti(f, "T1", CUBE, interpolated())),
         {"T2": f"{T2}(?! by)", "T1": "no: thin.*interpolated along axis 2: it shows no more than"},

@@ -3,6 +3,7 @@
 import itertools
 import json
 from dataclasses import replace
+from datetime import date
 
 import numpy as np
 import pytest
@@ -102,8 +103,8 @@ def test_the_sharpest_scan_of_another_contrast_guides(volume):
         volume("anna_T2_thin", (1, 1, 3)),
         volume("anna_T2_sag", SAGITTAL),
         volume("anna_T2_cube", ISOTROPIC),
-        volume("anna_T1_cube", ISOTROPIC),
         volume("anna_T1_post", ISOTROPIC),
+        volume("anna_T1_cube", ISOTROPIC),
         volume("anna_T1_ax", (1, 1, 4)),
         volume("anna_FLAIR_sag", SAGITTAL),
         volume("ben_T1", ISOTROPIC),
@@ -208,6 +209,7 @@ def test_a_name_says_its_contrast_whoever_is_scanned():
         ("anna_t2_3 anna_t1_9", 2, True),
         ("7_t2_tse_20190102 9_FLAIR_longTR_20190102", 2, True),
         ("PD01_3_T2_1 PD01_12_T1_1", 2, True),
+        ("PD01_103_T2 PD01_112_T1", 2, True),
         ("PD01_3_T2_e1 PD02_12_T1_e1", 2, False),
         ("PD_03_T2 PD_12_T1", 2, False),
         ("TCGA-06-0125_T2 TCGA-06-0126_T1", 2, False),
@@ -236,7 +238,43 @@ def test_people_of_one_number_come_before_those_whose_number_may_be_a_series(vol
     found = roles(scan, others)
     assert [(one.name, role.what) for one, role in found] == [("5_T1", "guides"), ("7_T2", "guides")]
     assert all(role.why.endswith("its number may be of a series") for _, role in found)
-    assert len(grouped([volume("3_FLAIR_ax"), volume("5_FLAIR_sag", SAGITTAL)], [])) == 2
+    turned = [volume("carl_FLAIR_ax_3"), volume("carl_FLAIR_sag_5", SAGITTAL)]
+    assert len(grouped(turned, [])) == 2 and roles(turned[0], turned[1:])[0][1].what == "is left alone"
+    found = roles(volume("anna_FLAIR"), [volume("anna_T1_9", ISOTROPIC), volume("anna_T2_sag", SAGITTAL)])
+    assert [(one.name, role.what) for one, role in found] == [("anna_T2_sag", "guides"), ("anna_T1_9", "guides")]
+
+
+def test_guides_of_other_sessions_come_last_and_the_nearest_in_time_first(volume):
+    days = {
+        "ses-4_T1w": None,
+        "ses-3_T1w": date(2020, 3, 1),
+        "ses-2_T1w": date(2019, 12, 30),
+        "ses-5_T1w": date(2020, 1, 1),
+        "ses-1_acq-sag_T2w": None,
+    }
+    own = replace(volume("sub-1_ses-1_FLAIR").identity, date=date(2020, 1, 1))
+    found = {
+        name: role(own, replace(volume(f"sub-1_{name}", SAGITTAL if "sag" in name else ISOTROPIC).identity, date=day))
+        for name, day in days.items()
+    }
+    assert all(one.what == "guides" for one in found.values())
+    assert sorted(found, key=lambda name: found[name].rank) == list(days)[::-1]
+
+
+def test_a_sidecars_patient_and_study_say_whose_head_it_is_and_neither_does_alone(volume):
+    study = {"StudyInstanceUID": "1.2"}
+    for said, same in ((study | {"PatientName": "Doe"}, True), (study, False), ({"PatientID": "17"}, False)):
+        one, other = volume("anna_FLAIR", **said).identity, volume("ben_T1", ISOTROPIC, **said).identity
+        assert (one.head == other.head) == same, said
+
+
+def test_names_without_a_contrast_are_channels_where_they_are_numbered_from_0000_on(tmp_path):
+    for numbers, kinds in (("0000 0001", ["channel 0", "channel 1"]), ("0001 0002", ["", ""])):
+        paths = [tmp_path / numbers / f"case_001_{one}.nii.gz" for one in numbers.split()]
+        for path in paths:
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+        assert [Identity.of(path).weighting for path in paths] == kinds
 
 
 @pytest.mark.parametrize(
@@ -248,6 +286,9 @@ def test_people_of_one_number_come_before_those_whose_number_may_be_a_series(vol
         ("T1 post RT", "T1w", None),
         ("T2 AX POST FOSSA", "T2w", None),
         ("T1 AX POST", "T1w", True),
+        ("T1_post_te15", "T1w", True),
+        ("T2_in_T1", "T2w", None),
+        ("mprage" * 60 + "x", "", None),  # which a pattern would take forever to look at
         ("t1_mprage_post_9", "T1w", True),
         ("T1 w/o contrast", "T1w", False),
         ("T1_tse_sag_vor_KM", "T1w", False),
@@ -298,6 +339,7 @@ def test_times_say_a_contrast_where_they_leave_no_doubt():
     [
         ("EchoTime", 0.119, True),
         ("EchoTime", 0.121, False),
+        ("EchoTime", 0, True),  # none
         ("InversionTime", 0.119, True),
         ("InversionTime", 0.121, False),
         ("RepetitionTime", 0.19, True),
@@ -341,10 +383,10 @@ def test_nothing_that_a_sidecar_says_ends_a_cohort(field, volume, tmp_path):
 
 def test_a_date_of_another_form_is_none(volume):
     dates = [bids.day(said) for said in [*WRONG, None, "2019-06-15T12:00:00", "20190615"]]
-    assert dates == [""] * (len(WRONG) + 1) + ["20190615"] * 2
+    assert dates == [None] * (len(WRONG) + 1) + [date(2019, 6, 15)] * 2
     scan, other = volume("sub-1_ses-1_T2w").identity, volume("sub-1_ses-2_T1w", ISOTROPIC).identity
     for one in dates:
-        assert role(replace(scan, date="20200101"), replace(other, date=one)).what == "guides"
+        assert role(replace(scan, date=date(2020, 1, 1)), replace(other, date=one)).what == "guides"
 
 
 HEADER = (

@@ -9,7 +9,7 @@ lie along its last array axis, even where they are nearer to each other than pix
 """
 
 from ..headers import is_dicom
-from .read import Volume, read_headers, read_series
+from .read import read_headers, read_series
 from .select import Series, find_series
 
-__all__ = ["Series", "Volume", "find_series", "is_dicom", "read_headers", "read_series"]
+__all__ = ["Series", "find_series", "is_dicom", "read_headers", "read_series"]

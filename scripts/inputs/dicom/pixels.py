@@ -41,7 +41,6 @@ def alike_across(frames: list[Frame], attribute: str) -> bool:
 
 
 def _blocks(frame: Frame) -> np.ndarray:
-    """Mean intensities of an image in blocks."""
     plane = _plane(frame)
     rows, columns = (np.linspace(0, n, min(n, BLOCKS) + 1).astype(int)[:-1] for n in plane.shape)
     sums = np.add.reduceat(np.add.reduceat(plane, rows, 0), columns, 1)

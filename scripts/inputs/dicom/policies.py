@@ -44,7 +44,7 @@ def _needs_decoder(header: Dataset) -> str | None:
         return syntax.name
 
 
-OBJECTS: Policies = {
+OBJECTS: Policies = {  # that are no grey MR images, whatever their series: raw data, reports, screenshots
     "secondary captures, which are screenshots or scanned pages": lambda image: (
         "Secondary Capture" in _kind(image).name
     ),
@@ -73,15 +73,12 @@ FORMS: Policies = {
     "broken intensities: RescaleSlope or RescaleIntercept is no number, or the slope is 0": _broken_intensities,
     "compressed as {}, which needs a decoder: pip install python-gdcm, or decompress the files": _needs_decoder,
 }
-READ = (  # attributes that the tests above read
+READ = (  # attributes that decide on a file, besides those of `kinds` and `headers`
     "SOPClassUID SOPInstanceUID SeriesInstanceUID Modality PhotometricInterpretation PixelData ImagePositionPatient "
-    "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept FloatPixelData DoubleFloatPixelData"
+    "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept FloatPixelData DoubleFloatPixelData StudyDate "
+    "FrameOfReferenceUID ContrastBolusAgent SeriesNumber Rows Columns SliceThickness SharedFunctionalGroupsSequence "
+    "PerFrameFunctionalGroupsSequence"
 ).split()
-
-
-def no_image(header: Dataset) -> bool:
-    """Whether an object is no grey MR image, whatever its series: raw data, a report, a screenshot."""
-    return first_reason(header, OBJECTS) is not None
 
 
 def unfit(header: Dataset) -> str | None:

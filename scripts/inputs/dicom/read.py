@@ -1,12 +1,11 @@
 """The slices of a series as one volume, in their order in space. Nothing is filled in."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 import torch
+from nibabel.spatialimages import SpatialImage
 from pydicom import Dataset
 
 from ...errors import InputError, logger
@@ -23,44 +22,21 @@ TIMES = (  # attributes that say which slices came first, the most telling first
 ).split()
 
 
-@dataclass(frozen=True)
-class Volume:
-    """A series as one stack of slices.
-
-    Attributes:
-        array: `(X, Y, Z)` float32: columns, rows and slices, in the units of the rescaled images.
-        affine: `(4, 4)`, voxel -> mm, RAS.
-        slice_thickness: (0018,0050) in mm, None where it is missing.
-        packages: of `packages.by_times`, and the attribute that says them; empty where none does.
-        description, date: `SeriesDescription`, and `StudyDate` as `YYYYMMDD`; empty where they are missing.
-        note: of the series.
-    """
-
-    array: np.ndarray
-    affine: np.ndarray
-    slice_thickness: float | None
-    packages: tuple[str, str]
-    description: str
-    date: str
-    note: str
-
-
 @quiet()
-def read_series(series: Series) -> Volume:
-    """Reads a series that was taken, in the order of its slices in space.
+def read_series(series: Series) -> SpatialImage:
+    """A series that was taken, in the order of its slices in space.
 
+    Its array is float32: columns, rows and slices, in the units of the rescaled images. `extra` has meta data of
+    `readers.ScanReader.get_data`: what its headers state, description and date of the series, and its note.
     Padding (`PixelPaddingValue`, to `PixelPaddingRangeLimit`) is no signal: it becomes the floor of the rest
     (`intensity.intensity_range`), which is 0 in most scans.
     """
     if series.skipped:
         raise InputError(f"{series.name} was skipped: {series.skipped}. Give another series.")
-    images: dict[Frame, tuple[Dataset, np.ndarray]] = {}
-    for path, members in groupby(series.images, key=lambda image: image[0]):
-        images |= _read(path, [index for _, index in members])
-    frames, repeats = [], []
-    for frame, *others in places(list(images)):
+    planes, frames, repeats = _read(series), [], []
+    for frame, *others in places(list(planes)):
         for other in others:
-            if not np.array_equal(images[other][1], images[frame][1], equal_nan=True):
+            if not np.array_equal(planes[other], planes[frame], equal_nan=True):
                 raise InputError(
                     f"{series.name}: {frame.image[0]} and {other.image[0]} are different images at the same place. "
                     "Give the files of one volume only."
@@ -69,13 +45,12 @@ def read_series(series: Series) -> Volume:
         frames.append(frame)
     if repeats:
         logger.warning(f"{series.name}: {len(repeats)} repeated images are left out: {repeats[0]}, and so on.")
-    headers = [images[frame][0] for frame in frames]
-    affine = _affine(series.name, frames)
+    header, affine = frames[0].header, _affine(series.name, frames)
     spacing = float(grid.voxel_spacing(affine)[2])
-    stated = numbers(headers[0], "SpacingBetweenSlices", 1)[0]
-    if abs(stated - spacing) > max(SPACING_TOLERANCE * spacing, SAME_PLACE):
+    said = numbers(header, "SpacingBetweenSlices", 1)[0]
+    if abs(said - spacing) > max(SPACING_TOLERANCE * spacing, SAME_PLACE):
         logger.warning(
-            f"{series.name}: SpacingBetweenSlices is {stated:.4g} mm, but slices lie {spacing:.4g} mm apart, which "
+            f"{series.name}: SpacingBetweenSlices is {said:.4g} mm, but slices lie {spacing:.4g} mm apart, which "
             "is used. Check that none is missing."
         )
     thickness = [frame.thickness for frame in frames if frame.thickness > 0]
@@ -84,63 +59,51 @@ def read_series(series: Series) -> Volume:
             f"{series.name}: slices are {min(thickness):g} to {max(thickness):g} mm thick; the median, "
             f"{np.median(thickness):g} mm, is used."
         )
-    return Volume(
-        array=_without_padding(series.name, np.stack([images[frame][1].T for frame in frames], axis=-1)),
-        affine=affine,
-        slice_thickness=float(np.median(thickness)) if thickness else None,
-        packages=_packages(headers),
-        description=str(value(headers[0], "SeriesDescription", "")),
-        date=str(value(headers[0], "StudyDate", "")),
-        note=series.note,
-    )
+    source, names = "the DICOM header", {"series": "SeriesDescription", "date": "StudyDate"}
+    stated: dict[str, list] = {"slice_axis": [2, source]}
+    if thickness:
+        stated["slice_thickness"] = [float(np.median(thickness)), source]
+    for keyword in TIMES:
+        if found := by_times([float(numbers(frame.header, keyword, 1)[0]) for frame in frames]):
+            stated["packages"] = [found, f"{keyword} of {source}"]
+            break
+    array = _without_padding(series.name, np.stack([planes[frame].T for frame in frames], axis=-1))
+    facts = {"stated": stated, "series": {name: str(value(header, keyword, "")) for name, keyword in names.items()}}
+    return SpatialImage(array, affine, extra={**facts, **({"warning": series.note} if series.note else {})})
 
 
 @quiet()
 def read_headers(series: Series) -> tuple[list[Dataset], list[int]]:
     """Classic headers of a series, in the order of the slices of `read_series`, and the index of each in its file."""
-    headers: dict[Frame, Dataset] = {}
+    frames = [first for first, *_ in places(list(_read(series, pixels=False)))]
+    return [frame.header for frame in frames], [frame.image[1] for frame in frames]
+
+
+def _read(series: Series, pixels: bool = True) -> dict[Frame, np.ndarray]:
+    """Rescaled pixels `(rows, columns)` of a series, NaN where they are padding, by images; or the images alone."""
+    images = {}
     for path, members in groupby(series.images, key=lambda image: image[0]):
         try:
-            of_file = classic_headers(read_dataset(path, stop_before_pixels=True))
-            headers |= {Frame.of(of_file[index], (path, index)): of_file[index] for _, index in members}
-        except Exception as error:  # pydicom raises many types for a broken file
+            dataset = read_dataset(path, stop_before_pixels=not pixels)
+            headers = classic_headers(dataset)
+            stored = dataset.pixel_array.reshape(-1, dataset.Rows, dataset.Columns) if pixels else None
+            for _, index in members:
+                header = headers[index]
+                frame = Frame.of(header, (path, index), unfit(header) if pixels else None)
+                images[frame] = np.empty(0) if stored is None else _plane(stored[index], frame)
+        except Exception as error:  # pydicom and the decoders raise many types for a broken file
             raise InputError(f"{path} cannot be read ({reason(error)}). Export or download it again.") from error
-    frames = [first for first, *_ in places(list(headers))]
-    return [headers[frame] for frame in frames], [frame.image[1] for frame in frames]
-
-
-def _read(path: Path, indices: list[int]) -> dict[Frame, tuple[Dataset, np.ndarray]]:
-    """Header and rescaled pixels `(rows, columns)`, NaN where they are padding, of some frames of a file."""
-    images = {}
-    try:
-        dataset = read_dataset(path)
-        headers = classic_headers(dataset)
-        stored = dataset.pixel_array.reshape(-1, dataset.Rows, dataset.Columns)
-        for index in indices:
-            header = headers[index]
-            frame = Frame.of(header, (path, index), unfit(header))
-            plane = intensities(stored[index], header)
-            if frame.unfit or not np.isfinite(plane).all():
-                raise ValueError(frame.unfit or "infinite intensities")
-            plane[_padding(stored[index], header)] = np.nan
-            images[frame] = header, plane
-    except Exception as error:  # pydicom and the decoders raise many types for a broken file
-        raise InputError(f"{path} cannot be read ({reason(error)}). Export or download it again.") from error
     return images
 
 
-def _packages(headers: Sequence[Dataset]) -> tuple[str, str]:
-    """Packages of slices by the first attribute that says them, and its name."""
-    for keyword in TIMES:
-        if found := by_times([float(numbers(header, keyword, 1)[0]) for header in headers]):
-            return found, keyword
-    return "", ""
-
-
-def _padding(stored: np.ndarray, header: Dataset) -> np.ndarray:
-    """Mask of the stored values that are padding: one value, or the range to another one (PS3.3, C.7.5.1.1.2)."""
-    first, limit = (numbers(header, f"PixelPadding{name}", 1)[0] for name in ("Value", "RangeLimit"))
-    return (np.fmin(first, limit) <= stored) & (stored <= np.fmax(first, limit)) & np.isfinite(first)
+def _plane(stored: np.ndarray, frame: Frame) -> np.ndarray:
+    plane = intensities(stored, frame.header)
+    if frame.unfit or not np.isfinite(plane).all():
+        raise ValueError(frame.unfit or "infinite intensities")
+    first, limit = (numbers(frame.header, f"PixelPadding{name}", 1)[0] for name in ("Value", "RangeLimit"))
+    padding = (np.fmin(first, limit) <= stored) & (stored <= np.fmax(first, limit))  # PS3.3, C.7.5.1.1.2
+    plane[padding & np.isfinite(first)] = np.nan
+    return plane
 
 
 def _without_padding(name: str, array: np.ndarray) -> np.ndarray:

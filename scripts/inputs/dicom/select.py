@@ -15,19 +15,14 @@ from tqdm import tqdm
 from ...errors import InputError, few, logger
 from ...files import ends_as, walk
 from ...stack.acquisition import ALREADY_THIN
-from .. import kinds
-from ..headers import DISTINCTIVE, LABELS, Frame, classic_headers, is_dicom, numbers, quiet, read_dataset, reason
+from .. import headers, kinds
+from ..headers import DISTINCTIVE, LABELS, Frame, classic_headers, first_reason, numbers, quiet, read_dataset, reason
 from . import policies
 from .places import spacing
 from .stacks import acquisitions, stacks
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 ENDINGS = tuple(f"{ending}{zipped}" for ending in (".dcm", ".ima", ".dicom") for zipped in ("", ".gz"))
-DESCRIBED = (
-    "StudyDate FrameOfReferenceUID ContrastBolusAgent SequenceName SeriesNumber SeriesDescription Rows Columns "
-    "SliceThickness"
-).split()
-GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 
 
 @dataclass(frozen=True)
@@ -112,12 +107,11 @@ def find_series(
         asked_for: whether the user asks for a series by its name, whatever its header says that it shows.
     """
     strangers, unread, series = list[Path](), list[Path](), list[Series]()
-    # attributes that decide on a file
-    searched = [Tag(one) for one in (*policies.READ, *kinds.READ, *DISTINCTIVE, *LABELS, *DESCRIBED, *GROUPS)]
+    searched = [Tag(one) for one in (*policies.READ, *kinds.READ, *DISTINCTIVE, *LABELS)]
     by_series: dict[str, list[Frame]] = {}
     objects: dict[str, list[Frame]] = {}  # which are no images; a series may hold both
     for path in tqdm(_files(source), desc="headers", unit="file", leave=False, delay=1, disable=None):
-        if not is_dicom(path):
+        if not headers.is_dicom(path):
             strangers.append(path)
             continue
         try:
@@ -131,8 +125,8 @@ def find_series(
             if "PixelData" not in dataset and dataset.file_meta.get("MediaStorageSOPClassUID") in policies.MR_IMAGES:
                 unread.append(path)
             for index, header in enumerate(classic_headers(dataset)):
-                frame = Frame.of(header, (path, index), policies.unfit(header), kinds.of_header(header))
-                kept = objects if policies.no_image(header) else by_series
+                frame = Frame.of(header, (path, index), policies.unfit(header), first_reason(header, kinds.CONTENTS))
+                kept = objects if first_reason(header, policies.OBJECTS) else by_series
                 kept.setdefault(frame.series, []).append(frame)
         except Exception as error:  # noqa: BLE001  # pydicom raises many types for a broken file
             unread.append(path)

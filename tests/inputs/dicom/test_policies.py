@@ -106,7 +106,7 @@ def test_a_series_that_is_asked_for_by_name_is_taken_whatever_it_says_that_it_sh
     (skipped,) = find_series(folder, THIN)
     name = re.search("--include (.*) takes it nevertheless", skipped.skipped)[1]
     (item,) = scans(folder, tmp_path / "out", Selection(THIN, include=name))
-    np.testing.assert_array_equal(read_series(item.source).array, voxels)
+    np.testing.assert_array_equal(read_series(item.source).dataobj, voxels)
     with pytest.raises(InputError, match="no thick-slice scan"):
         scans(folder, tmp_path / "out", Selection(THIN, include="*"))
 
@@ -132,7 +132,7 @@ def test_a_map_among_the_frames_of_a_multi_frame_image_is_skipped(tmp_path, voxe
     images = mr_slices(voxels) + mr_slices(voxels, ImageType=["DERIVED", "PRIMARY", "DIFFUSION", "ADC"])
     skipped, taken_one = find_series(save(tmp_path, [enhanced(images)]), THIN)
     assert skipped.skipped.startswith("parametric maps, not anatomy: ADC") and len(skipped.images) == 6
-    np.testing.assert_array_equal(read_series(taken_one).array, voxels)
+    np.testing.assert_array_equal(read_series(taken_one).dataobj, voxels)
 
 
 @pytest.mark.parametrize("component, skipped", [(0, False), (1, True), (2, True), (3, True)])

@@ -20,12 +20,13 @@ from tests.dicom_files import ORIENTATIONS, SHAPE, THIN, enhanced, mr_slices, re
 def test_every_voxel_lies_where_the_standard_says(tmp_path, voxels, orientation):
     images = mr_slices(voxels, orientation)
     volume = read_only(save(tmp_path, images))
-    assert volume.array.shape == SHAPE and volume.array.dtype == np.float32
+    assert volume.dataobj.shape == SHAPE and volume.dataobj.dtype == np.float32
     for column, row, k in np.ndindex(SHAPE):
         here = volume.affine[:3] @ [column, row, k, 1]
         np.testing.assert_allclose(here, world(images[k], column, row), atol=1e-6)
-        assert volume.array[column, row, k] == voxels[column, row, k]
-    assert (volume.slice_thickness, grid.voxel_spacing(volume.affine)[2]) == (4, pytest.approx(4.8))
+        assert volume.dataobj[column, row, k] == voxels[column, row, k]
+    assert volume.extra["stated"]["slice_thickness"][0] == 4
+    assert grid.voxel_spacing(volume.affine)[2] == pytest.approx(4.8)
 
 
 @pytest.mark.parametrize("slopes", [None, 0.25, lambda k: 0.5 + k / 8], ids=["none", "one", "of each slice"])
@@ -34,22 +35,22 @@ def test_a_multi_frame_image_equals_its_classic_series(tmp_path, voxels, slopes)
     images = mr_slices(voxels, ORIENTATIONS["oblique"], **rescale)
     classic = read_only(save(tmp_path / "classic", images))
     one_file = read_only(save(tmp_path / "enhanced", [enhanced(images[::-1])]))
-    np.testing.assert_array_equal(one_file.array, classic.array)
+    np.testing.assert_array_equal(one_file.dataobj, classic.dataobj)
     np.testing.assert_allclose(one_file.affine, classic.affine, atol=1e-9)
-    assert (one_file.slice_thickness, grid.voxel_spacing(one_file.affine)[2]) == (4, pytest.approx(4.8))
-    assert (one_file.description, one_file.date) == (classic.description, classic.date) == ("t2 tse", "20240506")
+    assert one_file.extra == classic.extra and one_file.extra["stated"]["slice_thickness"][0] == 4
+    assert one_file.extra["series"] == {"series": "t2 tse", "date": "20240506"}
 
 
 def test_each_slice_has_its_own_rescaling(tmp_path, voxels):
     images = mr_slices(voxels, RescaleSlope=lambda k: 0.5 + k / 4, RescaleIntercept=lambda k: -10 * k)
     expected = voxels * (0.5 + np.arange(6) / 4) - 10 * np.arange(6)
-    np.testing.assert_allclose(read_only(save(tmp_path, images)).array, expected)
+    np.testing.assert_allclose(read_only(save(tmp_path, images)).dataobj, expected)
 
 
 def test_overlays_in_unused_bits_are_no_intensities(tmp_path, voxels):
     drawn = voxels | (1 << 13)
     images = mr_slices(drawn, BitsStored=12, HighBit=11)
-    np.testing.assert_array_equal(read_only(save(tmp_path, images)).array, voxels)
+    np.testing.assert_array_equal(read_only(save(tmp_path, images)).dataobj, voxels)
 
 
 @pytest.mark.parametrize("syntax", [uid.RLELossless, uid.JPEG2000Lossless, uid.JPEGLSLossless])
@@ -61,7 +62,7 @@ def test_compressed_pixels_are_the_same_pixels(tmp_path, voxels, syntax):
     save(tmp_path, images)
     for image in images:
         image.compress(syntax, generate_instance_uid=False)
-    np.testing.assert_array_equal(read_only(save(tmp_path, images, syntax)).array, large)
+    np.testing.assert_array_equal(read_only(save(tmp_path, images, syntax)).dataobj, large)
 
 
 RANGE = {"PixelPaddingValue": -1000, "PixelPaddingRangeLimit": -900}
@@ -84,7 +85,7 @@ def test_padding_becomes_no_signal(tmp_path, voxels, caplog, layout, padding, pa
         stored[k, 0, k], expected[k, 0, k] = value, np.nan
     images = mr_slices(stored, RescaleSlope=2, RescaleIntercept=-7, **padding)
     volume = read_only(save(tmp_path, [enhanced(images)] if layout == "multi-frame" else images))
-    np.testing.assert_array_equal(volume.array, np.nan_to_num(expected, nan=0))
+    np.testing.assert_array_equal(volume.dataobj, np.nan_to_num(expected, nan=0))
     assert f"{len(padded)} voxels of padding (PixelPaddingValue) become 0." in caplog.text
 
 
@@ -162,7 +163,7 @@ def test_a_shear_that_is_rounding_stays(tmp_path, voxels):
 @pytest.mark.parametrize("first", [3.9, 5])
 def test_the_median_of_thicknesses_is_used_and_their_range_is_warned_of(first, tmp_path, voxels, caplog):
     images = mr_slices(voxels, SliceThickness=lambda k: first if k == 0 else 4)
-    assert read_only(save(tmp_path, images)).slice_thickness == 4
+    assert read_only(save(tmp_path, images)).extra["stated"]["slice_thickness"][0] == 4
     assert f"{min(first, 4)} to {max(first, 4)} mm thick; the median, 4 mm" in caplog.text
 
 

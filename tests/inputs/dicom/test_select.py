@@ -90,7 +90,7 @@ ONE = {  # what is one stack of six slices
 @pytest.mark.parametrize("what", ONE)
 def test_what_is_one_stack_is_read_whole(tmp_path, voxels, what):
     volume = read_only(save(tmp_path, ONE[what](voxels)))
-    np.testing.assert_array_equal(volume.array, voxels)
+    np.testing.assert_array_equal(volume.dataobj, voxels)
     assert grid.voxel_spacing(volume.affine)[2] == pytest.approx(4.8, abs=0.01)
 
 
@@ -134,7 +134,7 @@ def test_two_stacks_are_two_volumes(tmp_path, voxels, what):
     inverted = voxels.max() - voxels
     first, second = taken(save(tmp_path, TWO[what](voxels, inverted)))
     assert first.name.endswith("-1") and second.name.endswith("-2")
-    arrays = {read_series(series).array.tobytes() for series in (first, second)}
+    arrays = {read_series(series).dataobj.tobytes() for series in (first, second)}
     assert arrays == {voxels.astype(np.float32).tobytes(), inverted.astype(np.float32).tobytes()}
 
 
@@ -149,7 +149,7 @@ def test_volumes_that_nothing_tells_apart_are_skipped_and_cost_no_other_series(t
     skipped = [one for one in find_series(tmp_path, THIN) if one.skipped]
     assert [one.skipped.partition(",")[0] for one in skipped] == ["3 images at each place"]
     assert "ASL" in skipped[0].skipped and len(skipped[0].images) == 18
-    np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
+    np.testing.assert_array_equal(read_only(tmp_path).dataobj, voxels)
 
 
 def test_a_broken_file_is_named_and_costs_no_other_series(tmp_path, voxels):
@@ -159,7 +159,7 @@ def test_a_broken_file_is_named_and_costs_no_other_series(tmp_path, voxels):
     series = find_series(tmp_path, THIN)
     assert [one.name for one in series if one.skipped] == ["zz", "zzz"]
     assert all("cannot be read as DICOM" in one.skipped for one in series if one.skipped)
-    np.testing.assert_array_equal(read_only(tmp_path).array, voxels)
+    np.testing.assert_array_equal(read_only(tmp_path).dataobj, voxels)
 
 
 @pytest.mark.parametrize(("name", "length"), [("005.dcm", 0), ("005", 900)])
@@ -189,7 +189,7 @@ def test_gzipped_files_are_read_as_they_are(tmp_path, voxels):
     for path in plain.iterdir():
         (zipped / f"{path.name}.dcm.gz").write_bytes(gzip.compress(path.read_bytes()))
     ours, theirs = read_only(zipped), read_only(plain)
-    np.testing.assert_array_equal(ours.array, theirs.array)
+    np.testing.assert_array_equal(ours.dataobj, theirs.dataobj)
     np.testing.assert_array_equal(ours.affine, theirs.affine)
     assert verdict(zipped / "005.dcm.gz") == "fewer than 3 slices", "given by name"
     of_slices, _ = read_headers(*taken(zipped))
@@ -212,10 +212,11 @@ def test_of_a_stack_that_lacks_slices_the_longest_part_may_be_taken(tmp_path, go
     images = [image for k, image in enumerate(mr_slices(voxels)) if k not in gone]
     (series,) = find_series(save(tmp_path, images), THIN, longest_part=True)
     volume = read_series(series)
-    assert volume.array.shape[2] == len(series.images) == kept
-    assert volume.note.startswith(f"{len(gone)} of 9 slices are missing: {kept} slices, the longest unbroken part")
+    assert volume.dataobj.shape[2] == len(series.images) == kept
+    said = f"{len(gone)} of 9 slices are missing: {kept} slices, the longest unbroken part"
+    assert volume.extra["warning"].startswith(said)
     first = 0 if gone == (6,) else max(gone) + 1
-    np.testing.assert_array_equal(volume.array, voxels[:, :, first : first + kept].astype(np.float32))
+    np.testing.assert_array_equal(volume.dataobj, voxels[:, :, first : first + kept].astype(np.float32))
 
 
 def test_other_files_are_counted_and_hidden_ones_are_not_seen(tmp_path, voxels):
@@ -260,7 +261,7 @@ def test_pydicoms_remarks_are_not_passed_on(tmp_path, voxels, recwarn, caplog):
     recwarn.clear()
     (source,) = taken(tmp_path)
     volume = read_series(source)
-    write_series(tmp_path / "sr", volume.array, volume.affine, source, "1.0", "key")
+    write_series(tmp_path / "sr", volume.dataobj, volume.affine, source, "1.0", "key")
     assert not list(recwarn) and all(record.name == "drift" for record in caplog.records)
     assert logging.getLogger("pydicom").level != logging.ERROR
 

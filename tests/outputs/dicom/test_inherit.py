@@ -44,7 +44,7 @@ def test_the_derived_series_lies_where_the_affine_says(tmp_path, voxels, orienta
 def test_dcm2niix_agrees_on_source_and_result(tmp_path, voxels, orientation):
     array, affine, _ = derived(tmp_path, mr_slices(voxels, orientation), overshoot=50)
     source = read_only(tmp_path / "source")
-    assert_same_in_space(source.array, source.affine, *through_dcm2niix(tmp_path / "source", tmp_path / "n1")[:2])
+    assert_same_in_space(source.dataobj, source.affine, *through_dcm2niix(tmp_path / "source", tmp_path / "n1")[:2])
     other, other_affine, sidecar = through_dcm2niix(tmp_path / "sr", tmp_path / "n2")
     assert_same_in_space(array, affine, other, other_affine)
     assert (sidecar["SliceThickness"], sidecar["SpacingBetweenSlices"]) == (2.2, 2.2)
@@ -128,7 +128,7 @@ def test_two_echoes_are_two_series_with_two_numbers(tmp_path, voxels, layout):
     written = []
     for k, series in enumerate(taken(tmp_path / "source")):
         volume = read_series(series)
-        write_series(tmp_path / str(k), volume.array, volume.affine, series, "1", "key")
+        write_series(tmp_path / str(k), volume.dataobj, volume.affine, series, "1", "key")
         written += images_of(tmp_path / str(k))
     assert {(i.EchoTime, i.SeriesNumber) for i in written} == {(20, 7001), (90, 7002)}
     assert len({one for pair in uids(written) for one in pair}) == 2 + 12
@@ -180,7 +180,7 @@ def test_the_series_of_several_stacks_says_so_and_is_not_mistaken_for_that_of_th
     alone = derived(tmp_path / "alone", first)[2][0]
     (one,), (other,) = (taken(save(tmp_path / name, images)) for name, images in (("1", first), ("2", second)))
     volume = read_series(one)
-    write_series(tmp_path / "both", volume.array, volume.affine, one, "1.2.3", "settings", others=[other])
+    write_series(tmp_path / "both", volume.dataobj, volume.affine, one, "1.2.3", "settings", others=[other])
     both = images_of(tmp_path / "both")[0]
     assert both.SeriesDescription == "t2 tse 2 stacks DRIFT SR" and alone.SeriesDescription == "t2 tse DRIFT SR"
     assert both.DerivationDescription.startswith("Made of 2 series. Slices rebuilt")
@@ -202,7 +202,7 @@ def test_a_series_that_was_guided_says_so_and_is_no_series_of_several_stacks(tmp
     (own,), (guide,) = (taken(save(tmp_path / name, images)) for name, images in (("1", scan), ("2", sharp)))
     volume, made = read_series(own), {}
     for name, beside in (("alone", None), ("series", guide), ("file", tmp_path / "T1w.nii.gz")):
-        write_series(tmp_path / name, volume.array, volume.affine, own, "1.2.3", "settings", guide=beside)
+        write_series(tmp_path / name, volume.dataobj, volume.affine, own, "1.2.3", "settings", guide=beside)
         made[name] = images_of(tmp_path / name)[0]
     alone, by_series, by_file = made.values()
     assert by_series.SeriesDescription == "x" * 40 + " DRIFT SR guided by t1 S"
@@ -273,15 +273,16 @@ def test_names_in_other_alphabets_survive(tmp_path, voxels):
 def test_a_real_sagittal_series_with_gaps(tmp_path):
     (source,) = taken(REAL)
     volume = read_series(source)
-    assert volume.array.shape == (256, 256, 35)
-    assert volume.slice_thickness == 4.0 and voxel_spacing(volume.affine)[2] == pytest.approx(4.8, abs=1e-5)
-    volume.array[:, :, :] = volume.array - 3  # some overshoot
+    assert volume.dataobj.shape == (256, 256, 35)
+    assert volume.extra["stated"]["slice_thickness"][0] == 4.0
+    assert voxel_spacing(volume.affine)[2] == pytest.approx(4.8, abs=1e-5)
+    volume.dataobj[:, :, :] = volume.dataobj - 3  # some overshoot
     array, affine = rebuilt(volume)
     array, affine = array[:, :, ::8], affine @ np.diag([1, 1, 8, 1])  # fewer files
     write_series(tmp_path / "sr", array, affine, source, "1", "key")
     if DCM2NIIX is not None:
         reference = read_only(REAL)
-        assert_same_in_space(reference.array, reference.affine, *through_dcm2niix(REAL, tmp_path / "n1")[:2])
+        assert_same_in_space(reference.dataobj, reference.affine, *through_dcm2niix(REAL, tmp_path / "n1")[:2])
         other, other_affine, sidecar = through_dcm2niix(tmp_path / "sr", tmp_path / "n2")
         assert_same_in_space(array, affine, other, other_affine)
         assert sidecar["ManufacturersModelName"] == "Prisma_fit" and sidecar["SoftwareVersions"] == "syngo MR E11"

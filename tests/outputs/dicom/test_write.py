@@ -60,12 +60,12 @@ def test_an_earlier_result_is_replaced_and_anything_else_is_refused(tmp_path, vo
     volume = read_series(source)
     sr = tmp_path / "new" / "sr"
     for count in (6, 4):
-        write_series(sr, volume.array[:, :, :count], volume.affine, source, "1", "key")
+        write_series(sr, volume.dataobj[:, :, :count], volume.affine, source, "1", "key")
         assert [path.name for path in sorted(sr.iterdir())] == [f"{k:04d}.dcm" for k in range(1, count + 1)]
     assert [path.name for path in sr.parent.iterdir()] == ["sr"]
     (sr / "thesis.doc").touch()
     with pytest.raises(InputError, match="was not written by DRIFT"):
-        write_series(sr, volume.array, volume.affine, source, "1", "key")
+        write_series(sr, volume.dataobj, volume.affine, source, "1", "key")
     assert len(list(sr.iterdir())) == 5
 
 
@@ -89,19 +89,19 @@ def test_after_a_kill_there_is_a_whole_result_and_nothing_hidden(tmp_path, voxel
     """The steps: the old result goes aside, the new one takes its place, the old one is removed."""
     (source,) = taken(save(tmp_path / "source", mr_slices(voxels)))
     volume = read_series(source)
-    sr, new = tmp_path / "out" / "sr", volume.array[::-1].copy()
+    sr, new = tmp_path / "out" / "sr", volume.dataobj[::-1].copy()
     rest = (volume.affine, source, "1", "key")
 
     def found():
         assert [path.name for path in sr.parent.iterdir()] == ["sr"]
         return np.stack([image.pixel_array.T for image in images_of(sr)], axis=-1)
 
-    write_series(sr, volume.array, *rest)
+    write_series(sr, volume.dataobj, *rest)
     assert killed(step, sr, new, *rest) == 9
     assert any(path.name.startswith(".") for path in sr.parent.iterdir())
     with pytest.raises(InputError, match="NaN"):
         write_series(sr, np.full(SHAPE, np.nan), *rest)
-    np.testing.assert_array_equal(found(), new if step == 2 else volume.array)
+    np.testing.assert_array_equal(found(), new if step == 2 else volume.dataobj)
     killed(step, sr, new, *rest)
     write_series(sr, new, *rest)
     np.testing.assert_array_equal(found(), new)
@@ -110,14 +110,14 @@ def test_after_a_kill_there_is_a_whole_result_and_nothing_hidden(tmp_path, voxel
 def test_what_cannot_be_written_leaves_nothing(tmp_path, voxels):
     (source,) = taken(save(tmp_path / "source", mr_slices(voxels)))
     volume = read_series(source)
-    hole = volume.array.copy()
+    hole = volume.dataobj.copy()
     hole[0, 0, 0] = np.nan
     with pytest.raises(InputError, match="NaN or infinite"):
         write_series(tmp_path / "sr", hole, volume.affine, source, "1", "key")
     (odd,) = find_series(save(tmp_path / "odd", mr_slices(voxels, PhotometricInterpretation="NONSENSE")), THIN)
     with pytest.raises(ValueError):
-        write_series(tmp_path / "sr", volume.array, volume.affine, odd, "1", "key")
+        write_series(tmp_path / "sr", volume.dataobj, volume.affine, odd, "1", "key")
     shutil.rmtree(tmp_path / "source")
     with pytest.raises(InputError, match=r"source/000 cannot be read .*No such file"):
-        write_series(tmp_path / "sr", volume.array, volume.affine, source, "1", "key")
+        write_series(tmp_path / "sr", volume.dataobj, volume.affine, source, "1", "key")
     assert [path.name for path in tmp_path.iterdir()] == ["odd"]
