@@ -135,7 +135,8 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
         if result in found:
             selection.skip(str(path), f"it would have the result of {found[result].name}. Remove one of them")
         else:
-            found[result] = replace(_volume(path, result, doubt), dataset=root.absolute())
+            reports = output_dir / bids.REPORTS / path.parent.relative_to(root)
+            found[result] = replace(_volume(path, result, doubt), dataset=root.absolute(), reports=reports)
     return list(found.values())
 
 

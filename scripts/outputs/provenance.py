@@ -30,6 +30,11 @@ def file_of(stem: Path, ending: str) -> Path:
     return stem.with_name(stem.name + ending)
 
 
+def name_from(stem: Path, path: Path) -> str:
+    """How the record of the result `stem` names a file that was written."""
+    return Path(os.path.relpath(path, stem.parent)).as_posix()
+
+
 def state(path: Path) -> dict[str, Any]:
     """Size in bytes and hash of a file, or of a folder's DICOM files in the order of their names; empty if missing."""
     if not path.exists():
