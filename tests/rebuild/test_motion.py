@@ -427,10 +427,10 @@ def test_slices_of_a_head_that_moved_within_a_package_stay_and_it_is_said(axis, 
 
 
 def shaded(measured, amount):
-    """The same slices where the odd ones are brighter on one side."""
+    """The same slices where the odd ones are darker in the middle than on both sides."""
     axis = measured.acquisition.slice_axis
-    slope = torch.linspace(1 - amount, 1 + amount, measured.shape[(axis + 1) % 3])
-    gains = slope.reshape([-1 if k == (axis + 1) % 3 else 1 for k in range(3)]).expand(measured.shape).clone()
+    bend = 1 + amount * (2 * torch.linspace(-1, 1, measured.shape[(axis + 1) % 3]) ** 2 - 1)
+    gains = bend.reshape([-1 if k == (axis + 1) % 3 else 1 for k in range(3)]).expand(measured.shape).clone()
     gains.movedim(axis, 0)[::2] = 1
     return replace(measured, array=measured.array * gains)
 
