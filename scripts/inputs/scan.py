@@ -30,6 +30,7 @@ class Scan:
         guides: scans of another contrast of the same head, the best first; the first that fits guides.
         truth: the sharp volume that it was made from.
         reports: folder of its page and tables; None for its result's.
+        archived: whether an archive has its images; files then have the images' UIDs for names, and do not stay.
         doubt: why it may be no scan of a head; empty where nothing says so.
     """
 
@@ -43,6 +44,7 @@ class Scan:
     truth: Path | None = None
     doubt: str = ""
     reports: Path | None = None
+    archived: bool = False
 
     @cached_property
     def identity(self) -> Identity:

@@ -110,10 +110,12 @@ def check_place(scan: Scan, as_dicom: bool) -> None:
 
 
 def source_of(scan: Scan, path: Path) -> str:
-    """How the record names a source: within a BIDS dataset by its URI, else by its path relative to the record.
+    """How the record names a source: an archive's image by its UID, within a BIDS dataset by its URI, else by its path.
 
-    Both hold from any folder, and after scans and results were moved together.
+    The path is relative to the record. All hold from any folder, and after scans and results were moved together.
     """
+    if scan.archived:
+        return f"urn:oid:{path.stem}"
     source = path.absolute()
     if scan.dataset is not None and source.is_relative_to(scan.dataset):
         return RAW + source.relative_to(scan.dataset).as_posix()
