@@ -18,6 +18,7 @@ from scipy.ndimage import affine_transform, gaussian_filter
 
 import drift_mri
 from drift_mri.command import main
+from scripts.files import sha256
 from scripts.rebuild.coverage import Coverage
 from scripts.rebuild.guide import GuideScan, on_grid
 from scripts.rebuild.registration import angle_and_shift
@@ -86,7 +87,9 @@ def test_a_guide_makes_the_volume_that_python_makes_by_its_motion(tmp_path, prog
     command = [NODE, program, scans / "scan.nii.gz", out, "--guide", scans / f"{name}.nii.gz"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    record = json.loads(out.with_name("scan_sr.json").read_text())["Guide"]
+    whole = json.loads(out.with_name("scan_sr.json").read_text())
+    assert whole["InputSHA256"] == sha256([scans / "scan.nii.gz", scans / f"{name}.nii.gz"])
+    record = whole["Guide"]
     scan, guide = (Slices.of(preprocessing({"image": str(scans / f"{one}.nii.gz")})["image"]) for one in ("scan", name))
     volume = on_grid(guide, scan, np.array(record["Motion"]))
     expected, alone = (inferer.rebuilt(scan, network.cpu().eval(), *given).volume for given in ((volume,), ()))
