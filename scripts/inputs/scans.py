@@ -128,7 +128,9 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
         elif not reason and not selection.shuts_out(name.as_posix()):
             selection.candidates.append(_volume(path, path))
     if elsewhere:
-        logger.info(f"{len(elsewhere)} volumes such as {elsewhere[0]} are left out: {bids.ELSEWHERE}.")
+        several = len(elsewhere) > 1
+        so_many = f"{len(elsewhere)} volumes such as " * several
+        logger.info(f"{so_many}{elsewhere[0]} {'are' if several else 'is'} left out: {bids.ELSEWHERE}.")
     found: dict[Path, Scan] = {}
     for path, doubt in _fit(wanted, root, selection).items():
         result = output_dir / path.parent.relative_to(root) / bids.derivative_name(path.name)
