@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +124,8 @@ class Node:
             raise
         except Exception as error:  # noqa: BLE001  # no thick scan, or a broken one
             return [], [f"{one}: {reason}" for one, reason in selection.skipped] or [str(error)]
-        return [one for one in every if not one.mark], [f"{one.name}: {one.mark}" for one in every if one.mark]
+        taken = [replace(one, archived=True) for one in every if not one.mark]
+        return taken, [f"{one.name}: {one.mark}" for one in every if one.mark]
 
     def work(self, name: str) -> None:
         """Rebuilds a series in `working`, and moves it on: to `sending`, or to `aside`.

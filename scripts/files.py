@@ -74,7 +74,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
 def remove_partials(stem: Path) -> None:
     """Removes partial files of the result `stem`, which killed processes left. No process may be writing it."""
     begun = re.compile(rf"\.\d+-{re.escape(stem.name)}(_regions)?\.(nii\.gz|json|html|csv)")
-    for path in list(stem.parent.iterdir()):
+    for path in list(stem.parent.glob(".*")):
         if begun.fullmatch(path.name):
             path.unlink()
 

@@ -7,6 +7,8 @@ import os
 import nibabel as nib
 import numpy as np
 
+from scripts.inputs.bids import reports
+
 AXIAL = np.diag([1.0, 1.0, 4.0, 1.0])
 VOXELS = np.random.default_rng(0).integers(0, 1000, (8, 9, 6)).astype(np.int16)
 
@@ -37,7 +39,7 @@ def hidden(folder):
 
 
 def summary(folder):
-    with open(folder / "summary.csv", newline="", encoding="utf-8", errors="surrogateescape") as file:
+    with open(reports(folder) / "summary.csv", newline="", encoding="utf-8", errors="surrogateescape") as file:
         return list(csv.DictReader(file))
 
 

@@ -8,7 +8,7 @@ import { expose, wrap } from "comlink";
 import endpoint from "comlink/dist/esm/node-adapter.mjs";
 import { InputError, reason, refuse } from "./errors.js";
 import { writeNifti } from "./inputs/nifti.js";
-import { findScans, guideOf, only, taken, thickOf } from "./inputs/readers.js";
+import { findScans, guideOf, only, sha256, taken, thickOf } from "./inputs/readers.js";
 import { writeDicom } from "./outputs/dicom.js";
 import { describe, facts, keyOf } from "./outputs/record.js";
 import { place } from "./rebuild/guide.js";
@@ -87,7 +87,7 @@ async function main() {
     const beside = values.guide === undefined ? undefined : guideOf(found, await read(values.guide, out));
     const guide = beside && (await place(await taken(beside), scan, acquisition, networks));
     const result = await rebuild(scan, acquisition, networks, undefined, guide);
-    const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, guide);
+    const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, await sha256(found, beside), guide);
     const made = await (/zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part, beside) : writeNifti(result.volume, result.affine, scan.header));
     await writing(out, () => writeWhole({ [out]: made, [out.replace(ENDING, ".json")]: `${JSON.stringify(record, null, 1)}\n` }));
   } finally {

@@ -78,14 +78,12 @@ interface Scan {
   header: { sform_code: number; qform_code: number; dim_info: number; xyzt_units: number };
   /** Paths of its files. */
   sources: string[];
-  /** Hash of the files, one after the other; null where the browser computes none. */
-  sha256: string | null;
   /** Warnings of the reader. */
   warnings: string[];
 }
 
 /** A scan whose files are not known yet. */
-type ReadScan = Omit<Scan, "sources" | "sha256"> & {
+type ReadScan = Omit<Scan, "sources"> & {
   intent?: number;
   /** Why it may be no scan of a head. */
   doubt?: string;

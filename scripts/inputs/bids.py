@@ -19,6 +19,7 @@ from ..stack.packages import by_times
 from . import kinds
 
 DESCRIPTION = "dataset_description.json"
+REPORTS = "logs"  # the folder of a dataset for what BIDS does not know
 ELSEWHERE = "of a dataset the scans in the subjects' anat folders are taken"
 SCANNER = (  # fields of a sidecar that hold for the rebuilt scan too; those on slices, their order or times do not
     "Modality MagneticFieldStrength Manufacturer ManufacturersModelName SoftwareVersions InstitutionName StationName "
@@ -71,6 +72,14 @@ def by_drift(folder: str | os.PathLike) -> bool:
     """Whether a folder is a dataset that DRIFT wrote."""
     tools = description(Path(folder)).get("GeneratedBy")
     return isinstance(tools, list) and any(isinstance(tool, dict) and tool.get("Name") == "DRIFT" for tool in tools)
+
+
+def reports(folder: Path, dataset: bool = False) -> Path:
+    """The folder of log, summary and pages of a folder of results.
+
+    In a dataset, one that is to be or that DRIFT wrote, it is `REPORTS`: validators leave that alone.
+    """
+    return folder / REPORTS if dataset or by_drift(folder) else folder
 
 
 def volumes(root: Path) -> list[tuple[Path, str | None]]:

@@ -29,6 +29,8 @@ class Scan:
         stacks: where several make one volume, each of them, the reference first.
         guides: scans of another contrast of the same head, the best first; the first that fits guides.
         truth: the sharp volume that it was made from.
+        reports: folder of its page and tables; None for its result's.
+        archived: whether an archive has its images; files then have the images' UIDs for names, and do not stay.
         doubt: why it may be no scan of a head; empty where nothing says so.
     """
 
@@ -41,6 +43,8 @@ class Scan:
     guides: tuple["Candidate", ...] = ()
     truth: Path | None = None
     doubt: str = ""
+    reports: Path | None = None
+    archived: bool = False
 
     @cached_property
     def identity(self) -> Identity:
@@ -69,6 +73,11 @@ class Scan:
     def each(self) -> tuple["Scan", ...]:
         """Its stacks; itself where it is one."""
         return self.stacks or (self,)
+
+    @property
+    def page(self) -> Path:
+        """Path of its page, and of tables, without the ending."""
+        return (self.reports or self.result.parent) / self.result.name
 
     @property
     def mark(self) -> str:

@@ -119,13 +119,16 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
             result = output_dir / name.with_name(bids.derivative_name(path.name))
             found.append(Found(_volume(path, result), name.as_posix(), name.parts[:2], reason or ""))
     if elsewhere:
-        logger.info(f"{len(elsewhere)} volumes such as {elsewhere[0]} are left out: {bids.ELSEWHERE}.")
+        several = len(elsewhere) > 1
+        so_many = f"{len(elsewhere)} volumes such as " * several
+        logger.info(f"{so_many}{elsewhere[0]} {'are' if several else 'is'} left out: {bids.ELSEWHERE}.")
     taken: dict[Path, Scan] = {}
     for scan in _taken(found, selection):
         if first := taken.get(scan.result):
             selection.skip(scan.name, f"it would have the result of {first.name}. Remove one of them")
         else:
-            taken[scan.result] = replace(scan, dataset=root.absolute())
+            reports = output_dir / bids.REPORTS / scan.result.parent.relative_to(output_dir)
+            taken[scan.result] = replace(scan, dataset=root.absolute(), reports=reports)
     return list(taken.values())
 
 

@@ -9,16 +9,17 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..files import whole_file
-from ..inputs.bids import DESCRIPTION, by_drift, dataset_root, description
+from ..inputs.bids import DESCRIPTION, REPORTS, by_drift, dataset_root, description
 
-IGNORED = "summary.csv\ndrift.log\n**/*.html\n**/*_regions.csv\n"  # files of a result folder that BIDS does not know
+IGNORED = f"{REPORTS}/\n"
 VERSION = "1.9.0"  # of BIDS
 NAME = "DRIFT: through-plane super-resolution"
 README = """The thick-slice anatomical scans of the dataset {name}, rebuilt by DRIFT {version}.
 
 Each scan SUFFIX has become desc-sr_SUFFIX, on a fine grid along its slice axis. The detail is estimated by networks,
 not measured. It is for research, not for diagnosis. The JSON file beside each scan says what it was made from, with
-which settings, and how it agrees with the measured slices; summary.csv has a line for each.
+which settings, and how it agrees with the measured slices. logs/index.html shows all scans, and logs/summary.csv has a
+line for each.
 """
 
 

@@ -19,7 +19,9 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError, flag, logger, printable
+from ..inputs.bids import REPORTS, reports
 from ..inputs.scan import Scan
+from ..pages.index import check_foreign_index
 from ..rebuild.rebuilder import Rebuilder
 from . import bids
 from .jobs import is_job, started_again
@@ -61,6 +63,11 @@ def _kept_log(folder: Path, version: str) -> Iterator[None]:
             handler.close()
 
 
+def _reports(output: Output, scans: Sequence[Scan]) -> Path:
+    """The folder of the log, the summary and the index of a run."""
+    return reports(Path(output.folder), any(scan.dataset is not None for scan in scans))
+
+
 def failure(outcomes: Sequence[str], verb: str) -> str:
     """Why a run, or its dry run, does not end with exit code 0: a scan failed, or all were skipped; empty otherwise."""
     failed, skipped = (sum(word in one for one in outcomes) for word in ("fail", "skip"))
@@ -85,17 +92,19 @@ def keep_summary(
     """
     allowed = flag("allow_failures", allow_failures)
     left_out = [{"input": name, "outcome": "skipped", "warnings": why} for name, why in skipped]
-    summary = Path(output.folder) / "summary.csv"
+    folder = _reports(output, scans)
+    summary = folder / "summary.csv"
     done: dict[int, Mapping] = {}
     written = -math.inf
     try:  # before hours of work, not after
+        check_foreign_index(folder)
         add_rows(summary, [], index=False)
         for root in sorted({scan.dataset for scan in scans if scan.dataset is not None}):
             bids.write_description(output.folder, root, output.version)
     except OSError as error:
         raise InputError(f"output_dir {output.folder} cannot be written ({error}). Choose another one.") from error
-    with _kept_log(Path(output.folder), output.version):
-        logger.info(f"Results go to {output.folder}.")
+    with _kept_log(folder, output.version):
+        logger.info(f"Results go to {output.folder}" + f", their index to {folder}" * (folder.name == REPORTS) + ".")
         for index, row in rows:
             done[index] = row
             if row["outcome"] not in ("failed", "skipped"):
@@ -135,14 +144,14 @@ def rebuild_scans(
     if type(jobs) is not int or jobs < 1:
         raise InputError(f"jobs is {jobs!r}: expected a whole number from 1 on. Set it as in --jobs 2.")
     if is_job():
-        with _kept_log(Path(output.folder), output.version):
+        with _kept_log(_reports(output, scans), output.version):
             for scan in scans:
                 with suppress(Timeout):
                     rebuild_scan(scan, rebuilder, output, wait=False)
         return
     others, begin = min(jobs, len(scans)) - 1, time.time()
     if others > 0:
-        with suppress(OSError), alone(Path(output.folder) / "summary.csv") as locked:  # `keep_summary` says others
+        with suppress(OSError), alone(_reports(output, scans) / "summary.csv") as locked:  # `keep_summary` says others
             if not locked:
                 raise InputError(f"jobs is {jobs}, but {output.folder} takes no locks: expected 1. Leave out --jobs.")
     hidden = None if len(scans) > 1 else True  # null hides it where there is no terminal

@@ -68,7 +68,10 @@ STACK = of(
 # Entry -> its form, and what it says. The first ones are in each record, of Python and of the browser too.
 REQUIRED: dict[str, tuple[Mapping[str, Any], str]] = {
     "Description": (TEXT, "what the result is; `Not rebuilt` begins that of a copy"),
-    "Sources": (each(TEXT), "the files it was made of, the scan first: paths from the record, or URIs of BIDS"),
+    "Sources": (
+        each(TEXT),
+        "the files it was made of, the scan first: paths from the record, URIs of BIDS, or UIDs in an archive",
+    ),
     "SliceThickness": (NUMBER, "of the result, in mm"),
     "SpacingBetweenSlices": (NUMBER, "of the result, in mm"),
     "Facts": ({**OBJECT, "additionalProperties": FACT}, "what was taken for the acquisition, and where it came from"),

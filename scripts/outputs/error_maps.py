@@ -87,7 +87,7 @@ def write_error_map(
         written.append(file_of(stem, ".json"))
         write_json(written[-1], {"Description": _said(maps), **bids.kept(scan.path)[0]})
     if maps.regions is not None:
-        written.append(file_of(stem, REGIONS))
+        written.append(file_of(error_stem(scan.page), REGIONS))
         cut = write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)
         for warning in cut:
             logger.warning(f"{scan.name}: {warning}")
@@ -102,11 +102,11 @@ def read_error_map(stem: Path, record: Mapping[str, Any]) -> MetaTensor | None:
     return next((read(path) for path in paths if path.name in record["Results"]), None)
 
 
-def clear_error_map(stem: Path) -> None:
+def clear_error_map(scan: Scan) -> None:
     """Removes the error map of an earlier result, with its table; a folder of other files stays."""
-    series = error_stem(stem)
-    for ending in (".nii.gz", ".json", REGIONS):
-        file_of(series, ending).unlink(missing_ok=True)
+    series = error_stem(scan.result)
+    for path in (file_of(series, ".nii.gz"), file_of(series, ".json"), file_of(error_stem(scan.page), REGIONS)):
+        path.unlink(missing_ok=True)
     if series.is_dir():
         check_series_folder(series)
         shutil.rmtree(series)

@@ -18,7 +18,7 @@ from . import results
 from .entries import Record
 from .error_maps import asked, clear_error_map, error_stem, read_error_map, regions_on, write_error_map
 from .lock import alone
-from .provenance import check_place, complete, file_of, other_source, state, write_json
+from .provenance import check_place, complete, file_of, name_from, other_source, state, write_json
 from .record import describe, named
 from .results import Output
 from .stack_facts import make_together, motion_said
@@ -73,9 +73,9 @@ def _rebuild_and_write(
     if scan.mark:
         logger.warning(f"{scan.name}: {scan.mark}")
     guide, guides, warnings = _placed(scan, stacks, rebuilder)  # one that does not fit loses no old result
-    for path in (file_of(stem, ".json"), file_of(stem, ".html")):  # from here on the old result does not count
+    for path in (file_of(stem, ".json"), file_of(scan.page, ".html")):  # from here on the old result does not count
         path.unlink(missing_ok=True)
-    clear_error_map(stem)
+    clear_error_map(scan)
     each = rebuilder.each(stacks, guides)
     rebuilt, facts, others = each[0], list[dict](), list[Scan]()
     if len(each) > 1:
@@ -101,13 +101,15 @@ def _rebuild_and_write(
 def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> dict:
     """Rebuilds a scan, or writes its missing page; its row."""
     begin, stem, maps = time.perf_counter(), scan.result, rebuilder.error_maps
-    page, made = file_of(stem, ".html"), output.made_from(scan)
+    page, made = file_of(scan.page, ".html"), output.made_from(scan)
+    page_name = name_from(stem, page)
     record = complete(stem, made, asked(maps))
     outcome = "rebuilt" if record is None else "page written"
-    if record is not None and (page.name in record["Results"] or not output.report):
+    if record is not None and (page_name in record["Results"] or not output.report):
         return _row(scan, record, "complete already")
-    remove_partials(stem)
-    remove_partials(error_stem(stem))
+    for one in {stem, scan.page}:
+        remove_partials(one)
+        remove_partials(error_stem(one))
     stacks = [rebuilder.measure(one.source) for one in scan.each]
     if record is None:
         check_scan(scan, stacks, rebuilder, output)
@@ -116,7 +118,7 @@ def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> di
         rebuilt = Rebuilt(stacks[0], results.read(stem.parent / next(iter(record["Results"]))))
     if output.report:
         write_page(page, rebuilt, record, read_error_map(stem, record), stacks[1:])
-        record = record.replaced(Results={**record["Results"], page.name: state(page)})
+        record = record.replaced(Results={**record["Results"], page_name: state(page)})
     write_json(file_of(stem, ".json"), record)
     return _row(scan, record, outcome)
 

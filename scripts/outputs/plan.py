@@ -17,7 +17,7 @@ from ..stack.grid import plane_name
 from .cohort import failure
 from .error_maps import asked
 from .one_scan import check_scan
-from .provenance import complete, file_of
+from .provenance import complete, file_of, name_from
 from .results import Output
 
 COLUMNS = "what head contrast slices spacing thickness target steps scan".split()  # the last: of any length
@@ -50,7 +50,7 @@ def _row(scan: Scan, rebuilder: Rebuilder, output: Output, heads: Heads) -> dict
         idle = len(stacks) == 1 and (a.at_target or measured.constant)
     except Exception as error:  # noqa: BLE001  # a row that says so
         return row | {"what": "will fail", "why": str(input_error(error) or error)}
-    page = file_of(scan.result, ".html").name
+    page = name_from(scan.result, file_of(scan.page, ".html"))
     kept = "will write page" if output.report and done and page not in done["Results"] else "is complete"
     why = [f"{name}: {a.sources[key]}" for name, key in SOURCES.items()]
     why += [scan.mark] if scan.mark else []

@@ -30,6 +30,11 @@ def file_of(stem: Path, ending: str) -> Path:
     return stem.with_name(stem.name + ending)
 
 
+def name_from(stem: Path, path: Path) -> str:
+    """How the record of the result `stem` names a file that was written."""
+    return Path(os.path.relpath(path, stem.parent)).as_posix()
+
+
 def state(path: Path) -> dict[str, Any]:
     """Size in bytes and hash of a file, or of a folder's DICOM files in the order of their names; empty if missing."""
     if not path.exists():
@@ -104,10 +109,12 @@ def check_place(scan: Scan, as_dicom: bool) -> None:
 
 
 def source_of(scan: Scan, path: Path) -> str:
-    """How the record names a source: within a BIDS dataset by its URI, else by its path relative to the record.
+    """How the record names a source: an archive's image by its UID, within a BIDS dataset by its URI, else by its path.
 
-    Both hold from any folder, and after scans and results were moved together.
+    The path is relative to the record. All hold from any folder, and after scans and results were moved together.
     """
+    if scan.archived:
+        return f"urn:oid:{path.stem}"
     source = path.absolute()
     if scan.dataset is not None and source.is_relative_to(scan.dataset):
         return RAW + source.relative_to(scan.dataset).as_posix()

@@ -22,7 +22,7 @@ from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio, streak
 from .entries import Record
 from .error_maps import describe_error_map
-from .provenance import source_of, state
+from .provenance import name_from, source_of, state
 from .stack_facts import motion_said
 
 LARGEST_RATIO = 1000.0  # stands for infinity, which JSON does not know
@@ -92,7 +92,7 @@ def describe(
             **({} if seconds is None else {"seconds": seconds}),
         },
         **made,
-        **({"Results": {path.name: state(path) for path in files}} if files else {}),
+        **({"Results": {name_from(scan.result, path): state(path) for path in files}} if files else {}),
     )
 
 

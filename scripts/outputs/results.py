@@ -14,6 +14,7 @@ from monai.data import MetaTensor, NibabelReader, PydicomReader
 
 from ..errors import InputError, flag
 from ..files import sha256, whole_file
+from ..inputs.bids import reports
 from ..inputs.scan import Scan
 from ..method.weights import Card
 from ..pages.index import check_foreign_index
@@ -30,7 +31,7 @@ class Output:
     """The form of a run's results.
 
     Attributes:
-        folder: where `summary.csv` goes. Results go where the scans say.
+        folder: of the run; `inputs.bids.reports` says where in it `summary.csv` goes, and scans where results do.
         format: `"nifti"`; `"dicom"`, by which scans that did not come as DICOM are skipped; or `"auto"`, by which each
             result has the format of its scan.
         dtype: of NIfTI voxels: `"float32"`, or `"int16"`, which is scaled and takes half the space.
@@ -62,8 +63,8 @@ class Output:
         switches = {k: flag(k, v) for k, v in self.settings.items() if str(v).lower() in ("true", "false")}
         self.settings = {**self.settings, **switches}  # the text true, of a command line, is True
         bids.check_derivative_folder(self.folder)
-        read_rows(Path(self.folder) / "summary.csv")
-        check_foreign_index(self.folder)
+        read_rows(reports(Path(self.folder)) / "summary.csv")
+        check_foreign_index(reports(Path(self.folder)))
         settings = {**self.settings, **self.method, "dtype": self.dtype}
         self.made = made_with(config, self.card, self.version, settings)
 

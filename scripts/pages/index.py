@@ -16,6 +16,7 @@ from PIL import Image
 from scipy.stats import median_abs_deviation
 
 from ..files import check_ours, stem, whole_file
+from ..inputs.bids import reports
 from ..rebuild.coverage import ENOUGH
 from ..stack.grid import plane_name, voxel_spacing
 from ..stack.slices import Slices
@@ -138,17 +139,22 @@ def without_folders(text: str, folders: Sequence[str]) -> str:
     return ABSOLUTE.sub("", text)
 
 
-def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
-    """A scan as the template shows it: its name, links from the folder, numbers, and warnings without folders."""
+def _row(row: Mapping, root: Path, folder: Path, common: str) -> dict[str, Any]:
+    """A scan as the template shows it: its name, links from the folder, numbers, and warnings without folders.
+
+    Results lie below `root`.
+    """
 
     def link(path: Path) -> str | None:
-        return quote(path.as_posix(), errors="surrogateescape") if (folder / path).exists() else None
+        there = Path(os.path.relpath(root / path, folder)).as_posix()
+        return quote(there, errors="surrogateescape") if (root / path).exists() else None
 
     own = str(Path(row["input"]).parent)
-    reason = without_folders(str(row.get("warnings") or ""), [own, common, str(folder), str(folder.absolute())])
-    result = _below(folder, row["result"]) if row.get("result") else None
+    reason = without_folders(str(row.get("warnings") or ""), [own, common, str(root), str(root.absolute())])
+    result = _below(root, row["result"]) if row.get("result") else None
     beside = None if result is None else result.with_name(stem(result.name))
-    record = _record(folder / beside.with_name(beside.name + ".json")) if beside else {}
+    record = _record(root / beside.with_name(beside.name + ".json")) if beside else {}
+    page = beside and beside.with_name(beside.name + ".html")
     share = record.get("guide_share", 1.0)
     names = [*"slice_thickness slice_spacing target_thickness steps seconds error_bar".split(), *LIMITS]
     return {
@@ -156,7 +162,7 @@ def _row(row: Mapping, folder: Path, common: str) -> dict[str, Any]:
         "outcome": row["outcome"],
         "reasons": [one for one in reason.split(" | ") if one],
         "result": result and link(result),
-        "page": beside and link(beside.with_name(beside.name + ".html")),
+        "page": page and (link(folder.relative_to(root) / page) or link(page)),
         "record": record,
         "marks": {"guide": f"the guide saw {share:.0%} of the head"} if share < ENOUGH else {},
         **{name: _number(row.get(name)) for name in names},
@@ -199,7 +205,8 @@ def _begin(name: str) -> str:
 def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
     """Writes `index.html`, one self-contained file that needs no network; its links are relative.
 
-    The folder, of `summary.csv`, lies above the results and their records. Values of its rows may be text.
+    The folder, of `summary.csv`, lies above the results and their records, or is a dataset's `REPORTS`. Values of its
+    rows may be text.
     """
     folder = Path(folder)
     parents: dict[str, list[str]] = {}
@@ -207,7 +214,8 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
         first = row["input"].partition(" + ")[0]  # of several stacks
         parents.setdefault(_begin(first), []).append(os.path.dirname(first))
     common = {begin: os.path.commonpath(found) for begin, found in parents.items()}
-    rows = [_row(row, folder, common[_begin(row["input"])]) for row in scans]
+    root = folder.parent if reports(folder.parent) == folder else folder
+    rows = [_row(row, root, folder, common[_begin(row["input"])]) for row in scans]
     medians = {}
     for name, (limit, words) in LIMITS.items():
         label = name.replace("_", " ")

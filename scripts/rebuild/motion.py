@@ -176,7 +176,7 @@ def _doubt(fits: Sequence[tuple[Package, Package, Pose]], both: bool, points: np
         count: of slices.
     """
     slices, gain = np.arange(count), 0.0
-    odd, middle = slices // 2 % 2 == 1, points[:, np.abs(points[2]) <= np.ptp(points[2]) / 4]  # near both halves
+    odd = slices // 2 % 2 == 1
     for still, moved, begin in fits:
 
         def beside(which: np.ndarray, still: Package = still, moved: Package = moved) -> Callable[[Pose], Equations]:
@@ -184,7 +184,7 @@ def _doubt(fits: Sequence[tuple[Package, Package, Pose]], both: bool, points: np
 
         halves = [fitted(beside(which), begin) for which in (slices < count / 2, slices >= count / 2)]
         if halves[0] is not None and halves[1] is not None:
-            apart, uncertainty = halves[1].since(halves[0]).displacement(middle)
+            apart, uncertainty = halves[1].since(halves[0]).displacement(points)
             if apart > max(MOVED, SURE * uncertainty):
                 return WITHIN
         for which in (odd, ~odd):

@@ -18,6 +18,7 @@ from scipy.ndimage import affine_transform, gaussian_filter
 
 import drift_mri
 from drift_mri.command import main
+from scripts.files import sha256
 from scripts.rebuild.coverage import Coverage
 from scripts.rebuild.guide import GuideScan, on_grid
 from scripts.rebuild.registration import angle_and_shift
@@ -86,7 +87,9 @@ def test_a_guide_makes_the_volume_that_python_makes_by_its_motion(tmp_path, prog
     command = [NODE, program, scans / "scan.nii.gz", out, "--guide", scans / f"{name}.nii.gz"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    record = json.loads(out.with_name("scan_sr.json").read_text())["Guide"]
+    whole = json.loads(out.with_name("scan_sr.json").read_text())
+    assert whole["InputSHA256"] == sha256([scans / "scan.nii.gz", scans / f"{name}.nii.gz"])
+    record = whole["Guide"]
     scan, guide = (Slices.of(preprocessing({"image": str(scans / f"{one}.nii.gz")})["image"]) for one in ("scan", name))
     volume = on_grid(guide, scan, np.array(record["Motion"]))
     expected, alone = (inferer.rebuilt(scan, network.cpu().eval(), *given).volume for given in ((volume,), ()))
@@ -233,3 +236,35 @@ def test_a_study_offers_its_guide_and_its_result_is_saved_as_dicom(tmp_path, pro
         given = "slice thickness 4.5 mm is given and used; the DICOM header says 5 mm."
         assert record["Warnings"] == [given], "none of the guide"
         assert record["Guide"]["Name"] == "2_t1_mprage" and record["Facts"]["slice thickness"] == ["4.5 mm", "given"]
+
+
+@needs_chromium
+def test_the_page_draws_where_the_guides_field_of_view_ends(tmp_path, program, scans):
+    """A line on the planes that the border crosses, in its place: the guide saw the half on the patient's right."""
+    image = nib.load(scans / "same.nii.gz")
+    (tmp_path / "anna").mkdir()
+    shutil.copy(scans / "scan.nii.gz", tmp_path / "anna" / "anna_FLAIR.nii.gz")
+    nib.save(image.slicer[:22], tmp_path / "anna" / "anna_T1w.nii.gz")
+    subprocess.run([NODE, program.with_name("build.mjs")], check=True)
+    with Server(program.with_name("dist")) as server, Page(tmp_path, server.address) as page:
+        assert page.drop(tmp_path / "anna") is None
+        choice = "document.querySelector('[name=guided_by]')"
+        page.evaluate(f"{choice}.selectedIndex = 1; {choice}.dispatchEvent(new Event('change', {{bubbles: true}}))")
+        page.rebuild()
+        assert page.mistake() is None
+        said = page.evaluate("document.querySelector('#noted').innerText")
+        assert "saw" in said and "A dashed line marks where the guide's field of view ends." in said
+        drawn = page.evaluate(
+            """[...document.querySelectorAll('figure')].map((figure) => {
+              const whole = figure.getBoundingClientRect();
+              const across = [...figure.querySelectorAll('.border')].map((one) => one.getBoundingClientRect());
+              return [whole.width, across.map((box) => [box.x - whole.x, box.width])];
+            })"""
+        )
+        page.click("#save")
+        page.wait_for(tmp_path / "anna_FLAIR_sr.json")
+    borders = json.loads((tmp_path / "anna_FLAIR_sr.json").read_text())["Guide"]["Borders"]
+    assert list(borders) == ["R"] and borders["R"][0] == pytest.approx(-8.5, abs=1)
+    for width, lines in drawn:  # 44 mm fill it; the patient's right is on the left
+        place = width / 2 - (borders["R"][0] + 10.5) * width / 44
+        assert lines == [[pytest.approx(place, abs=1), 0]] * 2, "on the axial and the coronal plane"

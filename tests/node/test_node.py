@@ -21,6 +21,8 @@ def test_a_thick_series_comes_back_once_and_is_the_commands(make, bundle, tmp_pa
         until((node_folder / "done" / "1.2.3.1").is_dir)
         assert send(thick()[::-1], port) == [0] * 6, "again, in another order"
         until(lambda: "all its 6 images came earlier" in log.text)
+    (record,) = (node_folder / "results" / "1.2.3.1").glob("*.json")
+    assert set(json.loads(record.read_text())["Sources"]) == {f"urn:oid:{image.SOPInstanceUID}" for image in thick()}
     ((name, images),) = archive.series.items()
     assert len(images) == len(archive.images) == len({image.SOPInstanceUID for image in images})
     assert not any((node_folder / "received").iterdir())

@@ -11,7 +11,6 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from pathspec import GitIgnoreSpec
 
 from scripts.errors import InputError
 from scripts.inputs.bids import by_drift, description
@@ -157,15 +156,20 @@ def test_a_dataset_becomes_a_derivative_that_a_validator_accepts(dataset, bundle
         assert set(outcomes(out)) == {outcome} and tree(dataset) == before
     names = ("sub-01/anat/sub-01_desc-sr{}_T2w", "sub-02/anat/sub-02_desc-sr{}_FLAIR")
     endings = {"": (".nii.gz", ".json", ".html"), "error": (".nii.gz", ".json", "_regions.csv")}
+    reports = (".html", "_regions.csv")
     assert tree(out).keys() == {
-        *"dataset_description.json .bidsignore summary.csv drift.log index.html README".split(),
+        *"dataset_description.json .bidsignore logs/summary.csv logs/drift.log logs/index.html README".split(),
         *(
-            name.format(kind) + ending
+            "logs/" * (ending in reports) + name.format(kind) + ending
             for name in (*names, "sub-01/anat/sub-01_desc-preprocsr{}_T1w")
             for kind in endings
             for ending in endings[kind]
         ),
     }
+    index = (out / "logs" / "index.html").read_text()
+    for name in names:
+        for link in (f"{name.format('')}.html", f"../{name.format('')}.nii.gz"):
+            assert f'href="{link}"' in index and (out / "logs" / link).is_file()
     first, second = (json.loads((out / f"{name.format('')}.json").read_text()) for name in names)
     assert first["Sources"] == ["bids:raw:sub-01/anat/sub-01_T2w.nii.gz", "bids:raw:T2w.json"]
     assert second["Sources"] == [f"bids:raw:sub-02/anat/sub-02_FLAIR.{ending}" for ending in ("nii.gz", "json")]
@@ -197,15 +201,18 @@ def validator_errors(folder, *options):
 
 @pytest.mark.slow
 @pytest.mark.skipif(VALIDATOR is None, reason="the BIDS validator is not installed: pip install bids-validator-deno")
-def test_a_derivative_within_its_dataset_leaves_that_valid(dataset, bundle):
+def test_a_derivative_within_its_dataset_leaves_that_valid(dataset, bundle, tmp_path):
     """The validator, --recursive, reads no `.bidsignore` but that of the root."""
+    save_weights(with_error(), bundle.weights, replace(CARD, error_map=CALIBRATION), torch.float32)
+    scan, regions = nib.load(dataset / "sub-01/anat/sub-01_T2w.nii.gz"), tmp_path / "labels.nii.gz"
+    nib.save(nib.Nifti1Image(np.ones(scan.shape, np.int16), scan.affine), regions)
     inside = dataset / "derivatives" / "drift"
-    bundle(dataset, output_dir=str(inside), report=True)
-    assert validator_errors(dataset) == []
+    bundle(dataset, output_dir=str(inside), report=True, error_map=True, regions=str(regions))
+    for options in ((), ("--recursive",)):
+        assert validator_errors(dataset, *options) == []
     assert validator_errors(inside) == []
-    within = GitIgnoreSpec.from_lines((inside / ".bidsignore").read_text().splitlines())
-    named = [path[1:] for _, _, path in validator_errors(dataset, "--recursive")]
-    assert list(within.match_files(named)) == named
+    (inside / "stray.csv").write_bytes(b"")
+    assert validator_errors(dataset, "--recursive"), "the validator does look there"
     (dataset / "sub-01" / "anat" / "stray.nii.gz").write_bytes(b"")
     assert validator_errors(dataset), "the validator does look"
 

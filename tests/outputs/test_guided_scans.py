@@ -170,8 +170,8 @@ def test_in_a_dataset_the_guide_is_named_by_its_uri(examination, guided_bundle, 
     told = json.loads(path.read_text())
     assert told["Guide"]["Name"] == told["Summary"]["guide"] == "bids:raw:sub-01/anat/sub-01_T1w.nii.gz"
     (row,) = (row for row in summary(guided_bundle.out) if row["result"])
-    assert row["guide"] == "../ds/sub-01/anat/sub-01_T1w.nii.gz"
-    assert str(tmp_path) not in path.read_text() + (guided_bundle.out / "summary.csv").read_text()
+    assert row["guide"] == "../../ds/sub-01/anat/sub-01_T1w.nii.gz"
+    assert str(tmp_path) not in path.read_text() + (guided_bundle.out / "logs" / "summary.csv").read_text()
 
 
 @pytest.mark.slow

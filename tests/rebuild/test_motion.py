@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
-from scipy import ndimage
+from scipy import ndimage, stats
 
 from scripts.method.calibration import LEVELS, Calibration
 from scripts.method.error_pattern import ErrorPatternNetwork
@@ -128,6 +128,25 @@ def test_the_farthest_of_three_packages_says_how_far_the_head_moved_and_its_unce
     alone = poses.fitted(partial(poses.foretold, still, moved, False), frame.pose(found.matrices[2]))
     points = poses.Package.cut(there, head, frame, np.arange(len(of))).points
     assert found.uncertainty == pytest.approx(2**0.5 * alone.displacement(points)[1], rel=0.1)
+
+
+def test_a_gradient_is_one_of_half_slices_and_nothing_is_known_beyond_the_outermost_slice():
+    frame = poses.Frame([0, 1, 2], np.array([1.0, 1.0, 4.0]), np.eye(3), np.zeros(3), np.array([5, 5, 4]))
+    wave = np.sin(np.pi / 2 * np.arange(7))  # the finest that half slices hold
+    shown = poses.Shown(np.tile(wave, (5, 5, 1)), 0, frame)
+    points = frame.places(np.array([[2.0, 2.0, n] for n in (-0.1, 0.0, 1.0, 3.0, 3.1)]).T)
+    np.testing.assert_allclose(shown.gradient(points)[:, 2], [0, 0, -2 / 4], atol=1e-12)
+    assert shown.at(points)[1].tolist() == [False, True, True, True, False]
+
+
+def test_the_spread_of_steps_is_that_of_their_mean_and_none_where_one_part_decides():
+    normal, steps = np.tile(np.eye(6), (4, 1, 1)), np.random.default_rng(0).normal(size=(4, 6))
+    wider = stats.t(3).isf(stats.norm.sf(3.0)) / 3.0
+    np.testing.assert_allclose(poses.spread(normal, steps), wider**2 * np.cov(steps.T) / 4)
+    assert poses.spread(normal[:1], steps[:1]) is None
+    for little, said in ((1e-11, True), (1e-13, False)):
+        normal[1:, 5, 5] = little / 3  # shifts along the slices are known by the first part
+        assert (poses.spread(normal, steps) is not None) == said
 
 
 def test_two_packages_foretell_each_other_whichever_was_first():
@@ -427,10 +446,10 @@ def test_slices_of_a_head_that_moved_within_a_package_stay_and_it_is_said(axis, 
 
 
 def shaded(measured, amount):
-    """The same slices where the odd ones are brighter on one side."""
+    """The same slices where the odd ones are darker in the middle than on both sides."""
     axis = measured.acquisition.slice_axis
-    slope = torch.linspace(1 - amount, 1 + amount, measured.shape[(axis + 1) % 3])
-    gains = slope.reshape([-1 if k == (axis + 1) % 3 else 1 for k in range(3)]).expand(measured.shape).clone()
+    bend = 1 + amount * (2 * torch.linspace(-1, 1, measured.shape[(axis + 1) % 3]) ** 2 - 1)
+    gains = bend.reshape([-1 if k == (axis + 1) % 3 else 1 for k in range(3)]).expand(measured.shape).clone()
     gains.movedim(axis, 0)[::2] = 1
     return replace(measured, array=measured.array * gains)
 

@@ -85,13 +85,13 @@ export function only(found) {
 export async function taken({ scan, files }) {
   const volume = withoutNan(scan.volume);
   check({ ...scan, volume });
-  return { ...scan, volume, sources: files.map(({ name, path }) => path ?? name), sha256: await sha256(files) };
+  return { ...scan, volume, sources: files.map(({ name, path }) => path ?? name) };
 }
 
-/** Hash of the files' content, in their order. @type {(files: NamedBytes[]) => Promise<string | null>} */
-async function sha256(files) {
+/** Hash of the content of the files that were given, a scan's and then its guide's. @type {(found: Found, guide?: Found) => Promise<string | null>} */
+export async function sha256({ files }, guide) {
   if (!globalThis.crypto?.subtle) return null; // of pages that come by https alone
-  const all = await new Blob(files.map(({ bytes }) => /** @type {any} */ (bytes))).arrayBuffer();
+  const all = await new Blob([...files, ...(guide?.files ?? [])].map(({ bytes }) => /** @type {any} */ (bytes))).arrayBuffer();
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", all));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -30,9 +30,10 @@ export const facts = (a, affine) => ({
  * @param {Acquisition} a
  * @param {{volume: Volume, steps: number, stepsSource: string}} result
  * @param {string} device what computed.
+ * @param {string | null} input hash of the files that were given.
  * @param {Guide} [guide]
  */
-export function describe(scan, a, { volume, steps, stepsSource }, device, guide) {
+export function describe(scan, a, { volume, steps, stepsSource }, device, input, guide) {
   const { least, largest } = extremes(scan.volume);
   const [constant, target] = [least === largest, rounded(a.targetSpacing, 6)];
   const what = atTarget(a)
@@ -61,7 +62,7 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, guide)
     Streak: streakOf(scan, a, volume),
     Warnings: [...a.warnings, ...(guide ? warning(guide.coverage, guide.name) : [])],
     Agreement: constant ? null : rounded(relativeRmse(left, scan.volume), 5),
-    InputSHA256: scan.sha256,
+    InputSHA256: input,
     WeightsSHA256: constants.release.weights,
     Release: constants.release.version.split(".").slice(0, 2).join("."),
     Settings: { ...constants.inferer, noise: a.noise === undefined ? "auto" : rounded(100 * a.noise, 6) },

@@ -13,7 +13,8 @@ let result;
 /** Puts a result in the place of the former. @type {(made: Made, volumes: any, window: {low: number, high: number}) => Promise<void>} */
 export async function show(made, volumes, window) {
   result = { ...made, ...volumes, isSaved: false };
-  $("#noted").replaceChildren(...volumes.record.Warnings.map(plain).map(item));
+  const ends = Object.keys(volumes.record.Guide?.Borders ?? {}).length ? ["A dashed line marks where the guide's field of view ends."] : [];
+  $("#noted").replaceChildren(...[...volumes.record.Warnings.map(plain), ...ends].map(item));
   await present(made, volumes, window);
 }
 
@@ -37,7 +38,7 @@ async function present(made, volumes, window) {
   $("#save_dicom").hidden = !result?.dicom;
   $("#result").hidden = false;
   compare(made);
-  await view(volumes, window);
+  await view(volumes, window, volumes.record?.Guide?.Borders ?? {});
 }
 
 /** @type {(text: string) => HTMLElement} */

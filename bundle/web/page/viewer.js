@@ -30,15 +30,20 @@ let [range, shown] = [{ low: 0, high: 1 }, { low: 0, high: 1 }]; // intensities 
 
 let hung = 1; // px per mm, before it is enlarged
 
+/** @type {[string, number[]][]} the sides on which the guide's field of view ends, and a place on each border, RAS+ in mm */
+let borders = [];
+
 /** @type {Promise<void>} of the volumes that were given last */
 let shows = Promise.resolve();
 
-/** Shows three volumes, NIfTI files, at one window, once the former are shown. @type {(volumes: Record<string, Uint8Array>, window: {low: number, high: number}) => Promise<void>} */
-export const view = (volumes, window) => (shows = shows.catch(() => {}).then(() => put(volumes, window)));
+/** Shows three volumes, NIfTI files, at one window, and the borders of their guide, once the former are shown.
+ * @type {(volumes: Record<string, Uint8Array>, window: {low: number, high: number}, ends: Record<string, number[]>) => Promise<void>} */
+export const view = (volumes, window, ends) => (shows = shows.catch(() => {}).then(() => put(volumes, window, ends)));
 
 /** @type {typeof view} */
-async function put(volumes, window) {
+async function put(volumes, window, ends) {
   const isOfAnother = range !== window;
+  borders = Object.entries(ends);
   range = window;
   if (!views.length) await begin();
   for (const [k, name] of VOLUMES.entries()) {
@@ -57,6 +62,11 @@ async function begin() {
   const attached = VOLUMES.map((name) => new Niivue(options).attachToCanvas($(`#${name}`)));
   views = await Promise.all(attached);
   views.forEach((one) => {
+    const draw = one.drawScene.bind(one);
+    one.drawScene = () => {
+      draw();
+      line(one);
+    };
     one.setMouseEventConfig(HANDS.mouseEventConfig);
     one.setTouchEventConfig(HANDS.touchEventConfig);
     one.broadcastTo(views.filter((other) => other !== one), { "2d": true, "3d": false });
@@ -136,6 +146,26 @@ function letter(figure, layout) {
       const span = Object.assign(document.createElement("span"), { className: `side ${edge}`, textContent: text, ariaHidden: "true" });
       [span.style.left, span.style.top] = [across, down].map((share) => `${100 * Number(share)}%`);
       figure.append(span);
+    }
+  }
+}
+
+/** A dashed line on each plane where the guide's field of view ends. @type {(one: Niivue) => void} */
+function line(one) {
+  const canvas = /** @type {HTMLCanvasElement} */ (one.canvas);
+  const [figure, px] = [canvas.closest("figure"), canvas.width / canvas.clientWidth];
+  figure?.querySelectorAll(".border").forEach((old) => old.remove());
+  for (const { axCorSag, leftTopWidthHeight, leftTopMM, fovMM } of borders.length ? one.screenSlices : []) {
+    const [left, top, width, height] = leftTopWidthHeight;
+    for (const [end, at] of borders) {
+      const [world, place] = [SIDES.findIndex((sides) => sides.includes(end)), one.frac2mm(one.mm2frac(/** @type {any} */ (at), 0, true))];
+      const side = ACROSS[axCorSag]?.indexOf(world) ?? -1; // 0 across, 1 upwards
+      const share = (place[world] - leftTopMM[side]) / fovMM[side];
+      if (!(share > 0 && share < 1)) continue;
+      const box = side === 0 ? [left + share * width, top, 0, height] : [Math.min(left, left + width), top + (1 - share) * height, Math.abs(width), 0];
+      const span = Object.assign(document.createElement("span"), { className: "border", ariaHidden: "true" });
+      [span.style.left, span.style.top, span.style.width, span.style.height] = box.map((x) => `${x / px}px`);
+      figure?.append(span);
     }
   }
 }

@@ -4,7 +4,7 @@ import constants from "../model/constants.js";
 import { refuse } from "../errors.js";
 import { writeNifti } from "../inputs/nifti.js";
 import { seen } from "../inputs/examination.js";
-import { findScans, guideOf, taken, thickOf } from "../inputs/readers.js";
+import { findScans, guideOf, sha256, taken, thickOf } from "../inputs/readers.js";
 import { writeDicom } from "../outputs/dicom.js";
 import { describe, facts, keyOf } from "../outputs/record.js";
 import { isSharp, place } from "../rebuild/guide.js";
@@ -60,7 +60,7 @@ async function rebuilt(networks, gpu, guide, progress, preview) {
     if (early && performance.now() - begun > SOON) show(early());
   }, placed);
   const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${networks.length} threads of the processor`}`;
-  const record = describe(scan, acquisition, result, device, placed);
+  const record = describe(scan, acquisition, result, device, await sha256(own, beside), placed);
   return {
     record,
     dicom: own.part ? await writeDicom(result, own.files, keyOf(record), own.part, beside) : undefined,
