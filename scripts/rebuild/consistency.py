@@ -20,7 +20,7 @@ from ..stack.profile import acquire, along_slices, slice_matrix
 from ..stack.slices import Slices
 
 SMOOTHNESS = 0.6  # slice spacings; the correlation length of the result's errors, see `project`
-ERROR, COARSE, STEEP = 0.1, 0.25, 4  # of `error_deviation`: share of the range, cycles per voxel, exponent
+ERROR, COARSE, STEEP = 0.07, 0.23, 4  # of `error_deviation`: share of the range, cycles per voxel, exponent
 QUIET = 0.003  # of the range; slices have at least this noise, since no model of them is exact
 
 
@@ -109,13 +109,13 @@ def _covariances(acquisition: Acquisition, smoothness: float) -> tuple[Tensor, T
 def error_deviation(frequency: np.ndarray) -> np.ndarray:
     """How far a result may differ from clean slices at an in-plane frequency, as a share of the range.
 
-        E = 0.1 / (1 + (f / 0.25)^4)
+        E = 0.07 / (1 + (f / 0.23)^4)
 
-    Patterns of four voxels and more may be wrong by 5 to 10 % of the range: a lesion may be lost. Where patterns are
-    finer, networks lose little but noise. The numbers balance PSNR and lesions in noise (docs/benchmarks.md).
+    Patterns of five voxels and more may be wrong by 7 % of the range: a lesion may be lost. Where patterns are finer,
+    networks lose little but noise. The numbers balance PSNR and lesions in noise (docs/benchmarks.md).
 
-    >>> error_deviation(np.array([0, 0.25, 0.5])).round(4).tolist()
-    [0.1, 0.05, 0.0059]
+    >>> error_deviation(np.array([0, 0.23, 0.46])).round(4).tolist()
+    [0.07, 0.035, 0.0041]
 
     Args:
         frequency: in cycles per voxel of the target.
