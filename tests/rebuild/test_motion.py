@@ -142,11 +142,11 @@ def test_a_gradient_is_one_of_half_slices_and_nothing_is_known_beyond_the_outerm
 def test_the_spread_of_steps_is_that_of_their_mean_and_none_where_one_part_decides():
     normal, steps = np.tile(np.eye(6), (4, 1, 1)), np.random.default_rng(0).normal(size=(4, 6))
     wider = stats.t(3).isf(stats.norm.sf(3.0)) / 3.0
-    np.testing.assert_allclose(poses.spread(normal, steps), wider**2 * np.cov(steps.T) / 4)
-    assert poses.spread(normal[:1], steps[:1]) is None
+    np.testing.assert_allclose(poses.jackknife(normal, steps), wider**2 * np.cov(steps.T) / 4)
+    assert poses.jackknife(normal[:1], steps[:1]) is None
     for little, said in ((1e-11, True), (1e-13, False)):
         normal[1:, 5, 5] = little / 3  # shifts along the slices are known by the first part
-        assert (poses.spread(normal, steps) is not None) == said
+        assert (poses.jackknife(normal, steps) is not None) == said
 
 
 def test_two_packages_foretell_each_other_whichever_was_first():
