@@ -47,5 +47,8 @@ def patch_loader(
 
 
 def own_share(dataset: Dataset) -> Sampler | None:
-    """The items that this process validates; None for all."""
-    return DistributedSampler(dataset, even_divisible=False, shuffle=False) if idist.get_world_size() > 1 else None
+    """The items that this process validates; None for all. Fewer items than processes are validated more than once."""
+    count = idist.get_world_size()
+    if count == 1:
+        return None
+    return DistributedSampler(dataset, even_divisible=len(dataset) < count, shuffle=False)  # type: ignore[arg-type]
