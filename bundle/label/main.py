@@ -123,6 +123,6 @@ class DriftApp(MONAILabelApp):
     def _path(self, name: str, datastore: Any) -> str:
         """Path of a scan that a request names; empty if the studies have none of that name."""
         path = os.path.abspath(os.path.join(self.studies, name))  # a link in the studies may lead out of them
-        roots = (self.studies, self.sent.name)
-        within = any(path != os.path.abspath(root) and Path(path).is_relative_to(root) for root in roots)
+        roots = map(os.path.abspath, (self.studies, self.sent.name))
+        within = any(path != root and Path(path).is_relative_to(root) for root in roots)
         return path if within and os.path.exists(path) else str(datastore.get_image_uri(name) or "")
