@@ -87,10 +87,8 @@ def main():
     parser.add_argument("slab", nargs="?", type=int, help="central slices of each volume; all without it")
     parser.add_argument("--volumes", type=int)
     options = parser.parse_args()
-    network, inferer = (
-        shipped_network(options.ckpt_path),
-        deployed(options.ckpt_path, consistency="measure", deblocked=False),
-    )
+    network = shipped_network(options.ckpt_path)
+    inferer = deployed(options.ckpt_path, consistency="measure", deblocked=False)
     lines, collected = [], {}
 
     def line(volume, spacing, case, values):

@@ -285,10 +285,8 @@ def main():
                         said({"people": section} | line, first)
                         first = False
         return
-    network, inferer = (
-        shipped_network(options.ckpt_path).to(options.device),
-        deployed(options.ckpt_path, spread=options.coverage),
-    )
+    network = shipped_network(options.ckpt_path).to(options.device)
+    inferer = deployed(options.ckpt_path, spread=options.coverage)
     maps = ErrorMaps()
     if options.coverage:
         maps = ErrorMaps(True, CONFIDENCE, read_card(options.ckpt_path).error_map)

@@ -58,7 +58,7 @@ def saved_results(folder, name, thick, sharp):
         result = nib.load(path)  # as long as its slices, of which the outermost reach beyond the truth
         first = np.linalg.solve(result.affine, sharp.affine.numpy())[:3, 3].round().astype(int)
         part = tuple(slice(start, start + size) for start, size in zip(first, sharp.shape[1:]))
-        found[path.parent.name] = torch.from_numpy(np.asarray(result.dataobj[part], np.float32))
+        found[path.parent.name] = torch.from_numpy(np.array(result.dataobj[part], np.float32))
     return found
 
 

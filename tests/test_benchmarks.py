@@ -13,6 +13,7 @@ from scipy import ndimage
 from benchmarks import CKPT_PATH, deployed, gallery
 from benchmarks import contents as thresholds
 from benchmarks import gains as gains_picture
+from benchmarks import noise as noise_table
 from scripts.method.weights import read_card
 from scripts.stack import contents
 from tests.fixtures import CARD
@@ -39,6 +40,19 @@ def test_each_says_how_it_is_called(name, capsys, monkeypatch):
 def test_weights_are_measured_with_the_steps_of_their_own_card(tmp_path):
     path = random_weights(tmp_path / "other.pt")
     assert deployed(path).n_max == CARD.n_max != deployed().n_max == read_card(CKPT_PATH).n_max
+
+
+def test_a_result_that_reaches_beyond_the_truth_is_compared_voxel_by_voxel(tmp_path):
+    """Slices end beyond a truth, so a result is longer at either end."""
+    turned = np.array([[-0.9, 0, 0, 40], [0, 0.5, 0.3, -20], [0, -0.4, 0.8, 7], [0, 0, 0, 1]])
+    truth, before = torch.rand(3, 4, 8), np.eye(4)
+    before[2, 3] = -2
+    result = torch.nn.functional.pad(truth, (2, 1), value=9.0)
+    (tmp_path / "other").mkdir()
+    nib.save(nib.Nifti1Image(result.numpy(), turned @ before), tmp_path / "other" / "T1w_sr.nii.gz")
+    sharp = MetaTensor(truth[None], affine=turned)
+    (found,) = noise_table.saved_results(tmp_path, "T1w", sharp, sharp).values()
+    assert torch.equal(found, truth)
 
 
 def test_the_picture_of_gains_has_the_figures_of_the_tables():
