@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import io
 import logging
-import math
 import os
 import re
 import warnings
@@ -19,16 +18,13 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from pydicom import Dataset, dcmread, filereader, filewriter, uid
 from pydicom.dataelem import DataElement
-from pydicom.dataset import FileMetaDataset
 from pydicom.filebase import DicomBytesIO
 from pydicom.pixels import apply_modality_lut
 from pydicom.tag import Tag
 
 GZIP = b"\x1f\x8b"  # first bytes of a gzipped file
 MOST_BYTES = 2**28  # that a packed file is unpacked to; more is no image, but would fill the memory
-MOST_HEADER = 2**24  # bytes; of its header, which may speak of thousands of frames
 TRAILING = Tag("DataSetTrailingPadding")
-SIZE = ["Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "BitsAllocated"]  # whose product is bits of pixels
 
 ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic ones
     "FrameType": "ImageType",
@@ -145,9 +141,7 @@ def pixels_and_values(source: str | os.PathLike) -> tuple[np.ndarray, dict[int, 
     dataset.pop("PixelData", None)
     dataset.walk(_define_lengths)
     values = {}
-    for found in dataset:
-        if found.tag.element == 0 or found.tag == TRAILING:
-            continue
+    for found in (one for one in dataset if one.tag.element and one.tag != TRAILING):
         content = DicomBytesIO()
         content.is_little_endian, content.is_implicit_VR = True, True
         filewriter.write_data_element(content, found, list(np.atleast_1d(dataset.original_character_set)))
@@ -188,58 +182,42 @@ def quiet() -> Iterator[None]:
 
 def is_dicom(path: str | os.PathLike) -> bool:
     """Whether a file, unpacked where it is gzipped, has `DICM` at byte 128. False where it cannot be opened."""
-    try:
-        if not Path(path).is_file():  # opening a pipe would block
-            return False
-        with open(path, "rb") as file:
-            start = file.read(132)
-            if start[:2] == GZIP:
+    with suppress(OSError, EOFError, zlib.error):
+        if Path(path).is_file():  # opening a pipe would block
+            with open(path, "rb") as file:
+                packed = file.read(2) == GZIP
                 file.seek(0)
-                start = gzip.GzipFile(fileobj=file).read(132)
-            return start[128:] == b"DICM"
-    except (OSError, EOFError, zlib.error):
-        return False
+                return (gzip.GzipFile(fileobj=file) if packed else file).read(132)[128:] == b"DICM"
+    return False
 
 
 def read_dataset(source: str | os.PathLike | bytes, **options: Any) -> Dataset:
     """A DICOM file, or its content; gzipped or deflated ones too.
 
-    A few bytes may unpack to any number. No more is unpacked than the header says that there are pixels, and
-    `MOST_HEADER` for the header itself; that alone where it is read without pixels.
+    A few bytes may unpack to any number: no more than `MOST_BYTES` are unpacked.
     """
-    content = _unpacked(source, MOST_HEADER)
-    if content is None:
-        return dcmread(_opened(source) if isinstance(source, bytes) else source, **options)
-    if len(content) >= MOST_HEADER and not options.get("stop_before_pixels"):
-        header = read_dataset(content, stop_before_pixels=True, specific_tags=SIZE)
-        pixels = math.prod(int(value(header, keyword, 1)) for keyword in SIZE) // 8  # bytes; without compression
-        most = min(MOST_HEADER + pixels, MOST_BYTES)
-        content = _unpacked(source, most + 1) or b""
-        if len(content) > most:
-            raise ValueError(f"it unpacks to more than {most >> 20} MB, which its header does not speak of")
-    return read_dataset(content, **{name: given for name, given in options.items() if name != "defer_size"})
+    packed = {name: given for name, given in options.items() if name != "defer_size"}  # no file has these bytes
+    with _opened(source) as file:
+        begin = file.read(132)
+        if begin[:2] == GZIP:
+            file.seek(0)
+            return read_dataset(_bounded(gzip.GzipFile(fileobj=file).read(MOST_BYTES + 1)), **packed)
+        if begin[128:] == b"DICM":
+            meta = filereader.read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != 2)
+            if meta.get("TransferSyntaxUID") == uid.DeflatedExplicitVRLittleEndian:
+                _bounded(zlib.decompressobj(-zlib.MAX_WBITS).decompress(file.read(), MOST_BYTES + 1))
+                options = packed
+    return dcmread(_opened(source) if isinstance(source, bytes) else source, **options)
 
 
 def _opened(source: str | os.PathLike | bytes) -> BinaryIO:
     return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
 
 
-def _unpacked(source: str | os.PathLike | bytes, most: int) -> bytes | None:
-    """So many bytes of a gzipped or deflated file, unpacked, from its beginning; None where it is neither."""
-    with _opened(source) as file:
-        begin = file.read(132)
-        if begin[:2] == GZIP:
-            file.seek(0)
-            return gzip.GzipFile(fileobj=file).read(most)
-        if begin[128:] != b"DICM":
-            return None
-        meta = filereader.read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != 2)
-        if meta.get("TransferSyntaxUID") != uid.DeflatedExplicitVRLittleEndian:
-            return None
-        packed = file.read(2 * most)  # bytes that cannot be packed grow by a thousandth
-    meta.TransferSyntaxUID, plain = uid.ExplicitVRLittleEndian, DicomBytesIO()
-    filewriter.write_file_meta_info(plain, FileMetaDataset(meta), enforce_standard=False)
-    return begin + plain.getvalue() + zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most)
+def _bounded(content: bytes) -> bytes:
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it unpacks to more than {MOST_BYTES >> 20} MB")
+    return content
 
 
 def reason(error: Exception) -> str:
