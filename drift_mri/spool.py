@@ -1,6 +1,5 @@
 """The spool: the folder in which a DICOM node keeps all that it knows."""
 
-import filecmp
 import os
 import shutil
 import time
@@ -8,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from filelock import Timeout
 
 from scripts.errors import InputError, logger  # `command` has put the bundle on the path
@@ -27,20 +25,6 @@ def _fsync(folder: Path) -> None:
     opened = os.open(folder, os.O_RDONLY)
     os.fsync(opened)
     os.close(opened)
-
-
-def _same(one: Path, other: Path) -> bool:
-    """Whether two files hold one image, in whatever transfer syntaxes: by its pixels, and by its values tag by tag."""
-    if filecmp.cmp(one, other, shallow=False):
-        return True
-    from scripts.inputs.headers import pixels_and_values, quiet  # here: it takes seconds
-
-    try:
-        with quiet():  # its remarks hold values of headers
-            (pixels, values), (others, theirs) = map(pixels_and_values, (one, other))
-        return values == theirs and np.array_equal(pixels, others)
-    except Exception:  # noqa: BLE001  # pydicom raises many types for broken objects
-        return False
 
 
 class Spool:
@@ -127,7 +111,9 @@ class Spool:
         """
         folder, came = self.path / "working" / name, self.images("working", name)
         earlier = {path.name: path for state in LATER for path in self.images(state, name)}
-        if all(path.name in earlier and _same(path, earlier[path.name]) for path in came):
+        from .same_image import is_same_image  # here: it takes seconds
+
+        if all(path.name in earlier and is_same_image(path, earlier[path.name]) for path in came):
             logger.info(f"{name}: all its {len(came)} images came earlier.")
             shutil.rmtree(folder)
             return False

@@ -21,12 +21,6 @@ from . import kinds
 DESCRIPTION = "dataset_description.json"
 REPORTS = "logs"  # the folder of a dataset for what BIDS does not know
 ELSEWHERE = "of a dataset the scans in the subjects' anat folders are taken"
-SCANNER = (  # fields of a sidecar that hold for the rebuilt scan too; those on slices, their order or times do not
-    "Modality MagneticFieldStrength Manufacturer ManufacturersModelName SoftwareVersions InstitutionName StationName "
-    "BodyPart BodyPartExamined MRAcquisitionType ScanningSequence SequenceVariant SequenceName PulseSequenceType "
-    "ReceiveCoilName ReceiveCoilActiveElements RepetitionTime EchoTime InversionTime FlipAngle EchoTrainLength "
-    "NumberOfAverages PixelBandwidth ImagingFrequency ContrastBolusIngredient SeriesDescription ProtocolName"
-).split()
 
 
 def dataset_root(path: str | os.PathLike) -> Path | None:
@@ -195,22 +189,6 @@ def sidecar(path: str | os.PathLike) -> dict[str, Any]:
         said = [_content(one).items() for one in reversed(sidecars(path))]
         return {name: value for fields in said for name, value in fields if value is not None}
     return {}
-
-
-def kept(path: Path | None) -> tuple[dict[str, Any], bool]:
-    """Fields of a scan's sidecars that hold for the rebuilt scan too, and whether `SkullStripped` is a guess.
-
-    Whether a scan shows the brain alone, derivatives have to say. Raw scans do not, where no sidecar says so. An image
-    in memory has no sidecars.
-    """
-    if path is None or not path.exists():
-        return {}, False
-    said = sidecar(path)
-    fields = {name: said[name] for name in ["SkullStripped", *SCANNER] if name in said}
-    root = dataset_root(path)
-    raw = root is not None and description(root).get("DatasetType", "raw") == "raw"
-    guess = raw and "SkullStripped" not in fields
-    return {**({"SkullStripped": False} if guess else {}), **fields}, guess
 
 
 def description(root: Path) -> dict[str, Any]:

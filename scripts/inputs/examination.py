@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import InputError, few, logger
+from .dicom import stacks
 from .exclusion import guides_not
 from .roles import PARALLEL, Role, role
 from .scan import Candidate, Scan
@@ -94,14 +95,9 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
                 f"{named[0].name} and {other.name} are not of one contrast: {why}. Leave out --together, or give the "
                 "stacks of one contrast."
             )
-    groups: list[list[Scan]] = [list(named)] if named else []
-    for scan in (scan for scan in scans if scan not in named):
-        for group in groups[bool(named) :]:
-            if not any(_not_joined(scan, other) for other in group):
-                group.append(scan)
-                break
-        else:
-            groups.append([scan])
+    rest = [scan for scan in scans if scan not in named]
+    groups = [list(named)] if named else []
+    groups += stacks.grouped(rest, lambda scan, group: not any(_not_joined(scan, other) for other in group))
     for (scan,) in (group for group in groups if len(group) == 1):
         same = [one for one in scans if one is not scan and one.identity.head == scan.identity.head]
         reasons = [f"not with {one.name}, for {_not_joined(scan, one)}" for one in same]
@@ -133,8 +129,8 @@ def _matches(scan: Scan, pattern: str) -> bool:
 
 def _one(group: Sequence[Scan], reference: str | None) -> Scan:
     first = next((scan for scan in group if reference is not None and _matches(scan, reference)), group[0])
-    stacks = (first, *(scan for scan in group if scan is not first))
-    logger.info(f"{len(stacks)} stacks go together: " + ", ".join(scan.name for scan in stacks) + ".")
+    each = (first, *(scan for scan in group if scan is not first))
+    logger.info(f"{len(each)} stacks go together: " + ", ".join(scan.name for scan in each) + ".")
     if first.dataset is not None:
         *entities, suffix = first.result.name.split("_")
         *kept, label = [one for one in entities if not ORIENTATION.fullmatch(one)]  # of `bids.derivative_name`: desc-sr
@@ -143,8 +139,8 @@ def _one(group: Sequence[Scan], reference: str | None) -> Scan:
         result = f"{first.result.name.removesuffix('_sr')}_together_sr"
     return replace(
         first,
-        name=" + ".join(scan.name for scan in stacks),
-        files=tuple(file for scan in stacks for file in scan.files),
+        name=" + ".join(scan.name for scan in each),
+        files=tuple(file for scan in each for file in scan.files),
         result=first.result.with_name(result),
-        stacks=stacks,
+        stacks=each,
     )

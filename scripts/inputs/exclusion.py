@@ -13,7 +13,7 @@ from ..files import ANALYZE, ends_as, stem
 from ..stack.acquisition import ALREADY_THIN, is_thin
 from ..stack.contents import SCAN, Verdict, verdict
 from ..stack.grid import voxel_spacing
-from ..stack.spectra import interpolated
+from ..stack.spectra import INTERPOLATED, interpolated
 from . import bids, dicom, kinds
 from .headers import value
 from .identity import Identity
@@ -98,11 +98,7 @@ def dull(scan: Scan) -> str:
         found = interpolated(scan.sharpness, scan.identity.edges)
     except Exception as error:  # noqa: BLE001  # a broken scan is no part of a run
         return f". But {str(error).rstrip('.')}"
-    if found is None:
-        return ""
-    axis, spacing = found
-    dull = f"interpolated along axis {axis}: it shows no more than {spacing:.2g} mm slices do"
-    return f". But it was {dull}. Give it by name, with their --slice_spacing"
+    return f". But {INTERPOLATED.format(*found)}. Give it by name, with their --slice_spacing" if found else ""
 
 
 def guides_not(scan: Scan, thick: Identity) -> str | None:

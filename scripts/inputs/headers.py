@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import numpy as np
-from pydicom import Dataset, dcmread, filereader, filewriter, uid
+from pydicom import Dataset, dcmread, filereader, uid
 from pydicom.dataelem import DataElement
-from pydicom.filebase import DicomBytesIO
 from pydicom.pixels import apply_modality_lut
 from pydicom.tag import Tag
 
 GZIP = b"\x1f\x8b"  # first bytes of a gzipped file
 MOST_BYTES = 2**28  # that a packed file is unpacked to; more is no image, but would fill the memory
-TRAILING = Tag("DataSetTrailingPadding")
 
 ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic ones
     "FrameType": "ImageType",
@@ -130,32 +128,6 @@ def said(header: Dataset, keyword: str) -> str:
     return " ".join(re.split(r"[\s^=]+", found.upper())).strip() if keyword == "PatientName" else found
 
 
-def pixels_and_values(source: str | os.PathLike) -> tuple[np.ndarray, dict[int, bytes]]:
-    """The pixels of an object, empty where it has none, and its other values: tag -> the bytes of an implicit encoding.
-
-    The same object has the same ones in every lossless transfer syntax. Private values have no types in an implicit
-    one. Lengths of groups and sequences are the encoding's own.
-    """
-    dataset = read_dataset(source)
-    pixels = dataset.pixel_array if "PixelData" in dataset else np.zeros(0)
-    dataset.pop("PixelData", None)
-    dataset.walk(_define_lengths)
-    values = {}
-    for found in (one for one in dataset if one.tag.element and one.tag != TRAILING):
-        content = DicomBytesIO()
-        content.is_little_endian, content.is_implicit_VR = True, True
-        filewriter.write_data_element(content, found, list(np.atleast_1d(dataset.original_character_set)))
-        parts = content.getvalue()[8:].split(b"\\")  # after tag and length; each may be padded
-        values[int(found.tag)] = b"\\".join(part.strip(b" \0") for part in parts)
-    return pixels, values
-
-
-def _define_lengths(_: Dataset, found: DataElement) -> None:
-    found.is_undefined_length = False
-    for item in found.value if found.VR == "SQ" else ():
-        item.is_undefined_length_sequence_item = False
-
-
 def intensities(stored: np.ndarray, header: Dataset) -> np.ndarray:
     """Intensities of stored pixels, float32: by the modality LUT, else by the slope to real-world values, if any."""
     plain = "RescaleSlope" not in header and "ModalityLUTSequence" not in header
@@ -234,8 +206,10 @@ def element(header: Dataset, keyword: str | tuple[int, int]) -> DataElement | No
     return None if found.is_empty else found
 
 
-def value(header: Dataset, keyword: str | tuple[int, int], default: Any = None) -> Any:
-    """Value of an attribute, `default` where it is missing, empty or not legal."""
+def value(header: Dataset | Mapping[str, Any], keyword: Any, default: Any = None) -> Any:
+    """Value of an attribute, or of a sidecar's field; `default` where it is missing, empty or not legal."""
+    if isinstance(header, Mapping):
+        return header.get(keyword) or default
     found = element(header, keyword)
     return default if found is None else found.value
 
@@ -254,22 +228,12 @@ def numbers(header: Dataset, keyword: str, count: int) -> np.ndarray:
 Policies = dict[str, Callable[[Any], Any]]
 
 
-def first_reason(header: Dataset, policies: Policies) -> str | None:
+def first_reason(header: Dataset | Mapping[str, Any], policies: Policies) -> str | None:
     """The first reason of a table whose test finds something in a header."""
     for why, test in policies.items():
         if found := test(header):
             return why.format(found)
     return None
-
-
-def dataset_of(fields: Mapping[str, Any]) -> Dataset:
-    """Fields of a JSON sidecar as attributes of a header; those that are none are left out."""
-    header = Dataset()
-    for name, content in fields.items():
-        with suppress(TypeError, ValueError, AttributeError):
-            if content:
-                setattr(header, name, content)
-    return header
 
 
 def classic_headers(dataset: Dataset) -> list[Dataset]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .headers import Policies, dataset_of, first_reason, value
+from .headers import Policies, first_reason, value
 from .weighting import WEIGHTINGS, of_protocol, split, weighting
 
 OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped for its kind
@@ -203,4 +203,4 @@ def of_sidecar(fields: Mapping[str, Any]) -> str | None:
     modality = said["Modality"]
     if modality and modality != "MR":
         return f"not MR: the modality is {modality}"
-    return first_reason(dataset_of(said), CONTENTS)
+    return first_reason(said, CONTENTS)

@@ -159,15 +159,7 @@ def _set_apart(scans: Sequence[Scan], roots: Sequence[Path], output_dir: Path) -
         result.with_name(f"{path.name}_sr") if path and result in shared else result
         for path, result in zip(paths, results)
     ]
-    apart = [replace(scan, result=result) for scan, result in zip(scans, results)]
-    _check_results(apart)
-    return apart
-
-
-def _check_results(scans: Sequence[Scan]) -> None:
-    for result in _shared([scan.result for scan in scans]):
-        first, second, *_ = (scan.name for scan in scans if scan.result == result)
-        raise InputError(f"{first} and {second} would have one result, {result}. Rename one of them.")
+    return [replace(scan, result=result) for scan, result in zip(scans, results)]
 
 
 def takes_longest_part(missing_slices: str) -> bool:
@@ -260,7 +252,9 @@ def scans(
     if together:
         named = result if each_one_scan and len(result) > 1 else []
         result = grouped(result, named, None if reference is None else str(reference))
-        _check_results(result)
+    for shared in _shared([scan.result for scan in result]):
+        first, second, *_ = (scan.name for scan in result if scan.result == shared)
+        raise InputError(f"{first} and {second} would have one result, {shared}. Rename one of them.")
     if str(guide).lower() in ("auto", "true"):
         return with_candidates(result, selection.candidates)
     if guide is None:

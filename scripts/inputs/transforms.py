@@ -21,7 +21,7 @@ from ..stack.intensity import check_finite, intensity_range
 from ..stack.interpolation import at_spacing, resample
 from ..stack.profile import slice_profile
 from ..stack.settle import Given, settle
-from ..stack.spectra import SPACING_LOST, interpolated, sharpness, spacing_is_lost
+from ..stack.spectra import INTERPOLATED, SPACING_LOST, interpolated, sharpness, spacing_is_lost
 from . import bids
 from .readers import ScanReader
 
@@ -264,13 +264,9 @@ def _doubts(volume: MetaTensor, acquisition: Acquisition) -> list[str]:
     if spacing_is_lost(array, edges):
         return [f"{SPACING_LOST}. Mend its header."]
     axes = (0, 1, 2) if acquisition.at_target else (acquisition.slice_axis,)
-    if (found := interpolated(sharpness(array, edges), edges, axes)) is None:
-        return []
-    axis, spacing = found
-    return [
-        f"its slices were interpolated along axis {axis}: they show no more than {spacing:.2g} mm slices do. Their "
-        "--slice_spacing, with --slice_thickness where it is another, rebuilds them."
-    ]
+    found = interpolated(sharpness(array, edges), edges, axes)
+    mend = "Their --slice_spacing, with --slice_thickness where it is another, rebuilds them."
+    return [f"{INTERPOLATED.format(*found)}. {mend}"] if found else []
 
 
 def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:

@@ -6,10 +6,12 @@ Gorgolewski et al., Sci. Data 3:160044 (2016).
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError
 from ..files import whole_file
-from ..inputs.bids import DESCRIPTION, REPORTS, by_drift, dataset_root, description
+from ..inputs.bids import DESCRIPTION, REPORTS, by_drift, dataset_root, description, sidecar
+from .entries import KEPT
 
 IGNORED = f"{REPORTS}/\n"
 VERSION = "1.9.0"  # of BIDS
@@ -21,6 +23,22 @@ not measured. It is for research, not for diagnosis. The JSON file beside each s
 which settings, and how it agrees with the measured slices. logs/index.html shows all scans, and logs/summary.csv has a
 line for each.
 """
+
+
+def kept(path: Path | None) -> tuple[dict[str, Any], bool]:
+    """Fields of a scan's sidecars that hold for the rebuilt scan too, and whether `SkullStripped` is a guess.
+
+    Whether a scan shows the brain alone, derivatives have to say. Raw scans do not, where no sidecar says so. An image
+    in memory has no sidecars.
+    """
+    if path is None or not path.exists():
+        return {}, False
+    said = sidecar(path)
+    fields = {name: said[name] for name in KEPT if name in said}
+    root = dataset_root(path)
+    raw = root is not None and description(root).get("DatasetType", "raw") == "raw"
+    guess = raw and "SkullStripped" not in fields
+    return {**({"SkullStripped": False} if guess else {}), **fields}, guess
 
 
 def check_derivative_folder(folder: str | os.PathLike) -> None:

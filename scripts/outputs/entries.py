@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..inputs.bids import SCANNER
-
 
 class Frozen(dict[str, Any]):
     """A dict that nobody changes; those in it are frozen, and its lists are tuples."""
@@ -126,7 +124,13 @@ ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
         "files that were written, the result first: sizes in bytes, and hashes",
     ),
 }
-KEPT = ("SkullStripped", *SCANNER)  # of the scan's BIDS sidecar: they hold for its result
+KEPT = (  # fields of the scan's BIDS sidecar that hold for its result; those on slices, their order or times do not
+    "SkullStripped "
+    "Modality MagneticFieldStrength Manufacturer ManufacturersModelName SoftwareVersions InstitutionName StationName "
+    "BodyPart BodyPartExamined MRAcquisitionType ScanningSequence SequenceVariant SequenceName PulseSequenceType "
+    "ReceiveCoilName ReceiveCoilActiveElements RepetitionTime EchoTime InversionTime FlipAngle EchoTrainLength "
+    "NumberOfAverages PixelBandwidth ImagingFrequency ContrastBolusIngredient SeriesDescription ProtocolName"
+).split()
 
 
 def to_json(content: Mapping[str, Any]) -> str:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..errors import InputError, logger
 from ..files import sha256, whole_file
-from ..inputs import bids
 from ..inputs.scan import Scan
 from ..inputs.transforms import LoadScand
 from ..rebuild.error_map import ErrorMaps
@@ -24,6 +23,7 @@ from ..rebuild.rebuilt import Rebuilt
 from ..stack.grid import voxel_spacing
 from ..stack.tissue import head_mask
 from ..train.recipe import digest
+from .bids import kept
 from .dicom import check_series_folder
 from .provenance import file_of, write_json
 from .results import Output, read, write
@@ -85,7 +85,7 @@ def write_error_map(
     written, cut = [write(scan, stem, width, meta.get("header", {}), output, made, what)], list[str]()
     if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
         written.append(file_of(stem, ".json"))
-        write_json(written[-1], {"Description": _said(maps), **bids.kept(scan.path)[0]})
+        write_json(written[-1], {"Description": _said(maps), **kept(scan.path)[0]})
     if maps.regions is not None:
         written.append(file_of(error_stem(scan.page), REGIONS))
         cut = write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)

@@ -10,7 +10,6 @@ import numpy as np
 from monai.data import MetaTensor
 
 from ..errors import printable
-from ..inputs import bids
 from ..inputs.scan import Candidate, Scan
 from ..pages.index import glance
 from ..rebuild.error_map import ErrorMaps
@@ -20,6 +19,7 @@ from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio, streak
+from .bids import kept
 from .entries import Record
 from .error_maps import describe_error_map
 from .provenance import name_from, source_of, state
@@ -56,7 +56,7 @@ def describe(
         seconds: that it took.
         made: entries on weights and settings, as they are.
     """
-    guide, (kept, guess) = _guide(scan, rebuilt, used), bids.kept(scan.path)
+    guide, (fields, guess) = _guide(scan, rebuilt, used), kept(scan.path)
     error = describe_error_map(rebuilt, maps) if maps.wanted else {}
     noise, (steps, ratio, within) = _noise(rebuilt), _texture(rebuilt.slices, rebuilt.volume)
     said = _warnings(scan, rebuilt, warnings, stacks, guide)
@@ -74,7 +74,7 @@ def describe(
         Sources=[source_of(scan, file) for file in (*scan.files, *(used.scan.files if used is not None else ()))],
         SliceThickness=target,
         SpacingBetweenSlices=target,
-        **kept,
+        **fields,
         Facts={
             **_facts(rebuilt),
             **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),

@@ -11,6 +11,7 @@ from .grid import check_pair
 BLOCK = 160  # voxels along each edge of the middle of a volume, by which `sharpness` is measured
 DULL = 0.1  # of the power along the other axes; slices that were interpolated have less, and scans 0.15 or more
 DULLER, COARSE = 1.5, 2.0  # times a voxel's edge, and mm; slices that show no more than such were interpolated
+INTERPOLATED = "its slices were interpolated along axis {}: they show no more than {:.2g} mm slices do"
 SPACING_LOST = "its voxels are cubes of 1 mm by its header, and thick slices by what they show: the spacing was lost"
 LOWEST = 0.05  # cycles/mm; larger structures differ by direction
 REPEATED = 1.6  # times as many neighbours differ along the other axes; in scans of 16 values 1.2, in repeats 2 and more

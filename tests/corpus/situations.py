@@ -409,11 +409,11 @@ SITUATIONS = {
     "a T1w of half the spacing guides": (files("T2", T1=(1.0, 1.0, 2.5)), {"T2": f"{T2} by T1", "T1": "thick T1w"}),
     "an interpolated T1w guides nothing": (
         lambda f: (nifti(f, "T2"), nifti(f, "T1", CUBE, interpolated())),
-        {"T2": f"{T2}(?! by)", "T1": "no: thin.*interpolated along axis 2: it shows no more than"},
+        {"T2": f"{T2}(?! by)", "T1": "no: thin.*interpolated along axis 2: they show no more than"},
     ),
     "a T1w of repeated slices guides nothing": (
         lambda f: (nifti(f, "T2"), nifti(f, "T1", CUBE, head((32, 32, 8)).repeat(4, 2))),
-        {"T2": f"{T2}(?! by)", "T1": "no: thin.*interpolated along axis 2: it shows no more than [34]"},
+        {"T2": f"{T2}(?! by)", "T1": "no: thin.*interpolated along axis 2: they show no more than [34]"},
     ),
     "an interpolated scan": (
         lambda f: nifti(f, "T2", (1.0, 1.0, 1.4), interpolated()),

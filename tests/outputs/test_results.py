@@ -10,8 +10,8 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from scripts.inputs import bids
 from scripts.inputs.scan import Scan
+from scripts.outputs import bids
 from scripts.outputs.record import describe
 from scripts.outputs.results import nifti_image
 from scripts.rebuild.consistency import reconcile

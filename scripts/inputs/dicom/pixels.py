@@ -1,11 +1,15 @@
-"""Pixels of a stack's images, compared: contrasts across labels, copies, and where a head is cut."""
+"""Pixels of a stack's images: their intensities, and comparisons of contrasts, copies, and where a head is cut."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
+import torch
+from torch.nn.functional import adaptive_avg_pool2d
 
+from ...errors import InputError
 from ...stack.tissue import TISSUE
-from ..headers import Frame, intensities, read_dataset
+from ..headers import Frame, intensities, numbers, read_dataset, reason
 from .places import places
 
 ALIKE = 1.25  # times the difference of next but one slices: neighbours of one contrast differ by no more
@@ -13,9 +17,41 @@ LARGE = 0.8  # of the largest area of tissue; slices at the end of a whole head 
 BLOCKS = 32  # along each edge of an image, whose means are compared
 
 
+def planes(frames: Sequence[Frame]) -> dict[Frame, np.ndarray]:
+    """Intensities of images, `(rows, columns)`, NaN where they are padding. Each file is read once."""
+    found = {}
+    for path, members in groupby(sorted(frames, key=lambda one: one.image), key=lambda one: one.image[0]):
+        try:
+            dataset = read_dataset(path)
+            stored = dataset.pixel_array.reshape(-1, dataset.Rows, dataset.Columns)
+            found.update({frame: _plane(stored[frame.image[1]], frame) for frame in members})
+        except Exception as error:  # pydicom and the decoders raise many types for a broken file
+            raise InputError(f"{path} cannot be read ({reason(error)}). Export or download it again.") from error
+    return found
+
+
+def _plane(stored: np.ndarray, frame: Frame) -> np.ndarray:
+    plane = intensities(stored, frame.header)
+    if not np.isfinite(plane).all():
+        raise ValueError("infinite intensities")
+    first, limit = (numbers(frame.header, f"PixelPadding{name}", 1)[0] for name in ("Value", "RangeLimit"))
+    padding = (np.fmin(first, limit) <= stored) & (stored <= np.fmax(first, limit))  # PS3.3, C.7.5.1.1.2
+    plane[padding & np.isfinite(first)] = np.nan
+    return plane
+
+
+def _blocks(frames: Sequence[Frame]) -> list[np.ndarray]:
+    """Means of blocks of the first image at each place."""
+    firsts, means = [first for first, *_ in places(frames)], []
+    for plane in map(planes(firsts).get, firsts):
+        tensor = torch.from_numpy(np.nan_to_num(plane))
+        means.append(adaptive_avg_pool2d(tensor[None], [min(n, BLOCKS) for n in tensor.shape])[0].numpy())
+    return means
+
+
 def ends_in_tissue(frames: Sequence[Frame]) -> bool:
     """Whether a stack of slices ends where tissue is nearly as large as it is at its largest, as if it were cut."""
-    slices = [_blocks(first) for first, *_ in places(frames)]
+    slices = _blocks(frames)
     bright = TISSUE * max(float(np.percentile(one, 99)) for one in slices)
     areas = [int((one > bright).sum()) for one in slices]
     return max(areas[0], areas[-1]) > LARGE * max(areas)
@@ -23,12 +59,11 @@ def ends_in_tissue(frames: Sequence[Frame]) -> bool:
 
 def alike_across(frames: list[Frame], attribute: str) -> bool:
     """Whether slices on both sides of a change of an attribute differ no more than others do."""
-    firsts = [first for first, *_ in places(frames)]
     try:
-        slices = [_blocks(first) for first in firsts]
-    except Exception:  # noqa: BLE001  # what is wrong with a file is said when the series is read
+        slices = _blocks(frames)
+    except InputError:  # which is said when the series is read
         return True
-    labels = [first.distinctive[attribute] for first in firsts]
+    labels = [first.distinctive[attribute] for first, *_ in places(frames)]
 
     def apart(i: int, j: int) -> float:
         return float(abs(slices[i] - slices[j]).sum() / max(abs(slices[i]).sum() + abs(slices[j]).sum(), 1e-9))
@@ -40,23 +75,10 @@ def alike_across(frames: list[Frame], attribute: str) -> bool:
     return bool(here <= ALIKE * np.mean([apart(*pair) for pair in own]))
 
 
-def _blocks(frame: Frame) -> np.ndarray:
-    plane = _plane(frame)
-    rows, columns = (np.linspace(0, n, min(n, BLOCKS) + 1).astype(int)[:-1] for n in plane.shape)
-    sums = np.add.reduceat(np.add.reduceat(plane, rows, 0), columns, 1)
-    counts = np.add.reduceat(np.add.reduceat(np.ones_like(plane), rows, 0), columns, 1)
-    return sums / counts
-
-
-def _plane(frame: Frame) -> np.ndarray:
-    dataset = read_dataset(frame.image[0])
-    stored = dataset.pixel_array
-    return intensities(stored[frame.image[1]] if stored.ndim > 2 else stored, frame.header)
-
-
 def copies(frames: list[Frame]) -> bool:
     """Whether all images at one place have the same pixels: a series that was sent twice, under new UIDs."""
     try:
-        return all(len({_plane(frame).tobytes() for frame in place}) == 1 for place in places(frames))
-    except Exception:  # noqa: BLE001  # pydicom and the decoders raise many types for a broken file
+        found = planes(frames)
+    except InputError:
         return False
+    return all(len({found[frame].tobytes() for frame in place}) == 1 for place in places(frames))

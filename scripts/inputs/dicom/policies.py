@@ -73,12 +73,17 @@ FORMS: Policies = {
     "broken intensities: RescaleSlope or RescaleIntercept is no number, or the slope is 0": _broken_intensities,
     "compressed as {}, which needs a decoder: pip install python-gdcm, or decompress the files": _needs_decoder,
 }
-READ = (  # attributes that decide on a file, besides those of `kinds` and `headers`
+ACQUIRED = (  # attributes that say which slices came first, the most telling first; each rises with time
+    "AcquisitionTime FrameAcquisitionDateTime AcquisitionDateTime TriggerTime AcquisitionNumber"
+).split()
+READ = (  # attributes that decide on a file or how it is read, besides those of `kinds` and `headers`
     "SOPClassUID SOPInstanceUID SeriesInstanceUID Modality PhotometricInterpretation PixelData ImagePositionPatient "
     "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept FloatPixelData DoubleFloatPixelData StudyDate "
     "FrameOfReferenceUID ContrastBolusAgent SeriesNumber Rows Columns SliceThickness SharedFunctionalGroupsSequence "
-    "PerFrameFunctionalGroupsSequence"
+    "PerFrameFunctionalGroupsSequence SpacingBetweenSlices PixelRepresentation PixelPaddingValue "
+    "PixelPaddingRangeLimit ModalityLUTSequence RealWorldValueMappingSequence"
 ).split()
+READ += ACQUIRED
 
 
 def unfit(header: Dataset) -> str | None:

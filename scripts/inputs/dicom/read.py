@@ -1,7 +1,6 @@
 """The slices of a series as one volume, in their order in space. Nothing is filled in."""
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import numpy as np
 import torch
@@ -12,14 +11,11 @@ from ...errors import InputError, logger
 from ...stack import grid
 from ...stack.intensity import intensity_range
 from ...stack.packages import by_times
-from ..headers import Frame, classic_headers, intensities, numbers, quiet, read_dataset, reason, value
+from ..headers import Frame, classic_headers, numbers, quiet, read_dataset, value
+from .pixels import planes
 from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, along, multiples, pitch, places, tolerance
-from .policies import unfit
+from .policies import ACQUIRED
 from .select import Series
-
-TIMES = (  # attributes that say which slices came first, the most telling first; each rises with time
-    "AcquisitionTime FrameAcquisitionDateTime AcquisitionDateTime TriggerTime AcquisitionNumber"
-).split()
 
 
 @quiet()
@@ -33,10 +29,10 @@ def read_series(series: Series) -> SpatialImage:
     """
     if series.skipped:
         raise InputError(f"{series.name} was skipped: {series.skipped}. Give another series.")
-    planes, frames, repeats = _read(series), [], []
-    for frame, *others in places(list(planes)):
+    pixels, frames, repeats = planes(series.frames), [], []
+    for frame, *others in places(series.frames):
         for other in others:
-            if not np.array_equal(planes[other], planes[frame], equal_nan=True):
+            if not np.array_equal(pixels[other], pixels[frame], equal_nan=True):
                 raise InputError(
                     f"{series.name}: {frame.image[0]} and {other.image[0]} are different images at the same place. "
                     "Give the files of one volume only."
@@ -63,11 +59,11 @@ def read_series(series: Series) -> SpatialImage:
     stated: dict[str, list] = {"slice_axis": [2, source]}
     if thickness:
         stated["slice_thickness"] = [float(np.median(thickness)), source]
-    for keyword in TIMES:
+    for keyword in ACQUIRED:
         if found := by_times([float(numbers(frame.header, keyword, 1)[0]) for frame in frames]):
             stated["packages"] = [found, f"{keyword} of {source}"]
             break
-    array = _without_padding(series.name, np.stack([planes[frame].T for frame in frames], axis=-1))
+    array = _without_padding(series.name, np.stack([pixels[frame].T for frame in frames], axis=-1))
     facts = {"stated": stated, "series": {name: str(value(header, keyword, "")) for name, keyword in names.items()}}
     return SpatialImage(array, affine, extra={**facts, **({"warning": series.note} if series.note else {})})
 
@@ -75,35 +71,9 @@ def read_series(series: Series) -> SpatialImage:
 @quiet()
 def read_headers(series: Series) -> tuple[list[Dataset], list[int]]:
     """Classic headers of a series, in the order of the slices of `read_series`, and the index of each in its file."""
-    frames = [first for first, *_ in places(list(_read(series, pixels=False)))]
-    return [frame.header for frame in frames], [frame.image[1] for frame in frames]
-
-
-def _read(series: Series, pixels: bool = True) -> dict[Frame, np.ndarray]:
-    """Rescaled pixels `(rows, columns)` of a series, NaN where they are padding, by images; or the images alone."""
-    images = {}
-    for path, members in groupby(series.images, key=lambda image: image[0]):
-        try:
-            dataset = read_dataset(path, stop_before_pixels=not pixels)
-            headers = classic_headers(dataset)
-            stored = dataset.pixel_array.reshape(-1, dataset.Rows, dataset.Columns) if pixels else None
-            for _, index in members:
-                header = headers[index]
-                frame = Frame.of(header, (path, index), unfit(header) if pixels else None)
-                images[frame] = np.empty(0) if stored is None else _plane(stored[index], frame)
-        except Exception as error:  # pydicom and the decoders raise many types for a broken file
-            raise InputError(f"{path} cannot be read ({reason(error)}). Export or download it again.") from error
-    return images
-
-
-def _plane(stored: np.ndarray, frame: Frame) -> np.ndarray:
-    plane = intensities(stored, frame.header)
-    if frame.unfit or not np.isfinite(plane).all():
-        raise ValueError(frame.unfit or "infinite intensities")
-    first, limit = (numbers(frame.header, f"PixelPadding{name}", 1)[0] for name in ("Value", "RangeLimit"))
-    padding = (np.fmin(first, limit) <= stored) & (stored <= np.fmax(first, limit))  # PS3.3, C.7.5.1.1.2
-    plane[padding & np.isfinite(first)] = np.nan
-    return plane
+    images = [first.image for first, *_ in places(series.frames)]
+    files = {path: classic_headers(read_dataset(path, stop_before_pixels=True)) for path, _ in images}
+    return [files[path][index] for path, index in images], [index for _, index in images]
 
 
 def _without_padding(name: str, array: np.ndarray) -> np.ndarray:

@@ -1,21 +1,23 @@
 """How images of one acquisition make stacks: by geometry and contrast. Labels that programs change split none."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, groupby, pairwise
+from itertools import chain, combinations
+from typing import TypeVar
 
 import numpy as np
 
 from ...stack import grid
 from .. import kinds
 from ..headers import CONTRAST, DISTINCTIVE, UNSAID, Frame
-from .places import SAME_PLACE, gaps, multiples, places, spacing
+from .places import gaps, multiples, places, spacing
 from .stack_policies import described, different
 
 MAX_VOLUMES = 8  # more at one place are a dynamic, functional or diffusion series
 SAME_PLANE = 0.5  # pixels by which planes may lie apart in the field of view, besides a turn of `grid.MAX_SHEAR`
 NEARLY_PARALLEL = 5  # degrees between slices that may be of one stack, were they not turned
-OVERLAP = 0.6  # of the thickness: slices that lie nearer to each other are of two stacks that lie within each other
+OVERLAP = 0.6  # of the thickness: slices that lie nearer to each other are of two stacks
+One = TypeVar("One")
 
 
 def stacks(
@@ -41,14 +43,7 @@ def stacks(
             fit = []
         else:
             yield unfit, why, ""
-    parallel: list[list[Frame]] = []  # of one orientation and matrix each
-    for frame in fit:
-        for others in parallel:
-            if _one_grid(frame, others[0]):
-                others.append(frame)
-                break
-        else:
-            parallel.append([frame])
+    parallel = grouped(fit, lambda frame, others: _one_grid(frame, others[0]))
     least = grid.MIN_SLICES if len(parallel) > 1 else 1
     large = [stack for stack in parallel if len(stack) >= least]
     why = f"mixed orientations or matrices: {len(parallel)} in one series"
@@ -69,8 +64,8 @@ def stacks(
         if len(volumes) > MAX_VOLUMES:
             yield stack, f"{len(volumes)} volumes at one place: a dynamic, functional or diffusion series", ""
         else:
-            for part in chain(*map(_within_each_other, volumes)):
-                yield described(part, thin, longest_part)
+            for volume in volumes:
+                yield described(volume, thin, longest_part)
 
 
 def acquisitions(series: Sequence[list[Frame]]) -> list[list[Frame]]:
@@ -85,34 +80,32 @@ def acquisitions(series: Sequence[list[Frame]]) -> list[list[Frame]]:
         else:
             joined.append(frames)
     for groups in candidates.values():
-        few_slices = [group for group in groups if len(group) < grid.MIN_SLICES]
         merged = [group for group in groups if len(group) >= grid.MIN_SLICES]
-        singles: list[list[Frame]] = []
-        for group in few_slices:
-            for others in singles:
-                if _one_grid(group[0], others[0]) and _one_protocol([*others, *group], "SeriesDescription"):
-                    others.extend(group)
-                    break
-            else:
-                singles.append(list(group))
-        for group in singles:
-            parts = [one for one in few_slices if one[0] in group]
-            whole = len(places(group)) == len(group) >= grid.MIN_SLICES
-            merged += [group] if whole else parts
+        for alike in grouped([group for group in groups if len(group) < grid.MIN_SLICES], _one_series):
+            whole = list(chain(*alike))
+            merged += [whole] if len(places(whole)) == len(whole) >= grid.MIN_SLICES else alike
         while pair := next((pair for pair in combinations(merged, 2) if _one_stack(*pair)), None):
             merged = [*(group for group in merged if group not in pair), [*pair[0], *pair[1]]]
         joined += merged
     return joined
 
 
+def grouped(every: Iterable[One], belongs: Callable[[One, list[One]], bool]) -> list[list[One]]:
+    """Groups in the order of their first members. Each thing is in the first group that it belongs to."""
+    groups: list[list[One]] = []
+    for one in every:
+        group = next((group for group in groups if belongs(one, group)), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(one)
+    return groups
+
+
 def two_persons(frames: Sequence[Frame]) -> bool:
     """Whether images are of two persons: neither name nor ID is the same, as far as there are any."""
     people = {tuple(frame.distinctive[one] for one in ("PatientName", "PatientID")) for frame in frames}
-    for pair in combinations(sorted(people), 2):
-        known = [(a, b) for a, b in zip(*pair) if not {a, b} & UNSAID]
-        if known and all(a != b for a, b in known):
-            return True
-    return False
+    pairs = ([(a, b) for a, b in zip(*pair) if not {a, b} & UNSAID] for pair in combinations(people, 2))
+    return any(known and all(a != b for a, b in known) for known in pairs)
 
 
 def _reason(frame: Frame) -> str | None:
@@ -123,6 +116,12 @@ def _one_protocol(frames: Sequence[Frame], *attributes: str) -> bool:
     """Whether images have one contrast by their headers, and one value of further attributes."""
     said = [{str(frame.header.get(one)) for frame in frames} for one in attributes]
     return all(len(different(frames, one)) < 2 for one in CONTRAST) and all(len(values) == 1 for values in said)
+
+
+def _one_series(frames: list[Frame], others: Sequence[list[Frame]]) -> bool:
+    """Whether images under a series UID for each may be of one stack."""
+    every = [*chain(*others), *frames]
+    return _one_grid(frames[0], every[0]) and _one_protocol(every, "SeriesDescription")
 
 
 def _one_stack(part: Sequence[Frame], other: Sequence[Frame]) -> bool:
@@ -162,15 +161,6 @@ def _torn(stack: list[Frame], other: list[Frame]) -> bool:
     return 1.5 * spacing(both) < max(spacing(stack), spacing(other))
 
 
-def _parts(frames: Sequence[Frame], attribute: str) -> list[list[Frame]]:
-    """Images by the values of an attribute, in the order of these."""
-
-    def said(frame: Frame) -> str:
-        return frame.distinctive[attribute]
-
-    return [list(part) for _, part in groupby(sorted(frames, key=said), said)]
-
-
 def _volumes(frames: list[Frame], attributes: Sequence[str] = DISTINCTIVE) -> list[list[Frame]]:
     """Splits a stack by the first attribute that tells images at one place apart, and so on until none does.
 
@@ -179,33 +169,8 @@ def _volumes(frames: list[Frame], attributes: Sequence[str] = DISTINCTIVE) -> li
     together = places(frames)
     for further, name in enumerate(attributes, start=1):
         if any(len({frame.distinctive[name] for frame in place}) > 1 for place in together):
-            parts = _parts(frames, name)
+            values = sorted({frame.distinctive[name] for frame in frames})
+            parts = [[frame for frame in frames if frame.distinctive[name] == one] for one in values]
             if max(map(spacing, parts)) <= 1.5 * spacing(frames):
                 return [volume for part in parts for volume in _volumes(part, attributes[further:])]
     return [frames]
-
-
-def _within_each_other(frames: list[Frame]) -> list[list[Frame]]:
-    """The stacks of one contrast each that lie within each other, where that is sure: each is whole, without wide gaps.
-
-    Two echoes that lie half a slice apart are such stacks. Parts that lie beside each other are none: one echo above
-    and another below are a broken stack.
-    """
-    for attribute in (*CONTRAST, "ImageType"):
-        parts = _parts(frames, attribute)
-        apart = 1 < len(parts) == len(different(frames, attribute)) and all(map(_whole, parts))
-        if apart and all(_overlap(*pair) for pair in combinations(parts, 2)):
-            return [volume for part in parts for volume in _within_each_other(part)]
-    return [frames]
-
-
-def _overlap(part: Sequence[Frame], other: Sequence[Frame]) -> bool:
-    """Whether slices of one part lie between slices of another."""
-    order = [frame in part for frame, *_ in places([*part, *other])]
-    return sum(a != b for a, b in pairwise(order)) > 1
-
-
-def _whole(frames: list[Frame]) -> bool:
-    """Whether slices are an even stack that lacks none, by their thickness as well."""
-    pitch, thickness = spacing(frames), float(np.nan_to_num(frames[0].thickness))
-    return 0 < pitch <= 1.5 * thickness and bool((abs(gaps(frames) - pitch) <= SAME_PLACE + 0.1 * pitch).all())

@@ -1,4 +1,4 @@
-"""Packed DICOM files hold what plain ones hold; what unpacks to more than an image may hold is refused, not unpacked."""
+"""Packed DICOM files hold what plain ones hold; none is unpacked to more than an image may hold."""
 
 import gzip
 import tracemalloc

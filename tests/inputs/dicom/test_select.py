@@ -64,12 +64,6 @@ def again(images, index=2, **attributes):
     return [*images, copied]
 
 
-def shifted(images, distance):
-    for image in images:
-        image.ImagePositionPatient[2] += distance
-    return images
-
-
 ONE = {  # what is one stack of six slices
     "every other slice turned a little": lambda v: mr_slices(v, **turned({1, 3, 5}, 0.08)),
     "a slice tilted a little": lambda v: mr_slices(v, **turned({0}, 0.08, tilt=True)),
@@ -114,7 +108,6 @@ def test_what_is_no_stack_is_skipped_with_the_reason(tmp_path, voxels, why):
 TWO = {  # two stacks in one series
     "of like orientation": lambda v, w: mr_slices(v) + mr_slices(w, ONE_MORE_AXIAL),
     "less than 45 degrees apart": lambda v, w: mr_slices(v) + mr_slices(w, [1, 0, 0, 0, 0.766, 0.643]),
-    "half a slice apart, of two echoes": lambda v, w: mr_slices(v) + shifted(mr_slices(w, EchoTime=12), 2.4),
     **{
         f"at one place, of two kinds of {keyword}": lambda v, w, keyword=keyword, values=values: [
             enhanced(mr_slices(one, **{keyword: value})) for one, value in zip((v, w), values)
