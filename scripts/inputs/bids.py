@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,8 @@ def session_date(path: str | os.PathLike) -> date | None:
 
 def day(said: Any) -> date | None:
     """The date of a text that begins with year, month and day; None of anything else."""
-    digits = re.sub(r"[^0-9]", "", str(said)[:10])[:8]
     with suppress(ValueError):
-        return datetime.strptime(digits, "%Y%m%d").date() if len(digits) == 8 else None
+        return date.fromisoformat(re.sub(r"[^0-9]", "", str(said)[:10])[:8])
     return None
 
 

@@ -1,11 +1,13 @@
 """The scans of an examination beside each other: which join in one volume, which guide another, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..errors import InputError, few, logger
 from .dicom import stacks
 from .exclusion import guides_not
+from .identity import Identity
 from .roles import PARALLEL, Role, role
 from .scan import Candidate, Scan
 from .selection import matches
@@ -21,11 +23,8 @@ UNASKED = (
 
 def with_candidates(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]:
     """Scans, each with the best candidates among all, also among `others`, if any. The log says which, and why."""
-    persons: dict[tuple[str, ...], list[Scan]] = {}
-    folders: dict[str, list[Scan]] = {}
-    for one in (*(stack for scan in scans for stack in scan.each), *others):
-        persons.setdefault(one.identity.perhaps, []).append(one)
-        folders.setdefault(one.identity.person[0], []).append(one)
+    persons = _by(lambda one: one.perhaps, scans, others)
+    folders = _by(lambda one: one.person[0], scans, others)
     result = []
     for scan in scans:
         found, guides = roles(scan, persons[scan.identity.perhaps]), list[Candidate]()
@@ -53,15 +52,22 @@ def with_candidates(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]
 
 def say_what_could_guide(scans: Sequence[Scan], others: Sequence[Scan]) -> None:
     """Says of the first scan beside which a guide lies, also among `others`, that nobody asked for it."""
-    persons: dict[tuple[str, ...], list[Scan]] = {}
-    every = [*(stack for scan in scans for stack in scan.each), *others]
-    for one in every if len(every) > 1 else ():  # nothing is read of a scan alone
-        persons.setdefault(one.identity.person, []).append(one)
-    for scan in scans if persons else ():
+    if len(scans) + len(others) == 1 == len(scans[0].each):  # nothing is read of a scan alone
+        return
+    persons = _by(lambda one: one.person, scans, others)
+    for scan in scans:
         for other, beside in roles(scan, persons[scan.identity.person])[:MOST_GUIDES]:
             if beside.what == "guides" and guides_not(other, scan.identity) is None:
                 logger.info(f"{other.name} could guide {scan.name}: {beside.why}. {UNASKED}")
                 return
+
+
+def _by(key: Callable[[Identity], Hashable], scans: Sequence[Scan], others: Sequence[Scan]) -> dict[Any, list[Scan]]:
+    """Stacks and other scans, by a part of their identity."""
+    found: dict[Any, list[Scan]] = {}
+    for one in (*(stack for scan in scans for stack in scan.each), *others):
+        found.setdefault(key(one.identity), []).append(one)
+    return found
 
 
 def roles(scan: Scan, others: Sequence[Scan]) -> list[tuple[Scan, Role]]:
@@ -74,15 +80,14 @@ def roles(scan: Scan, others: Sequence[Scan]) -> list[tuple[Scan, Role]]:
 
 
 def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None = None) -> list[Scan]:
-    """Scans, of which those of one head and contrast are joined.
+    """Scans, of which those of one head and contrast are joined. The log says why one is left alone.
 
-    Files and folders that hold one scan each, and were given by name, belong together. So do volumes of one folder
-    whose names differ only in words such as `axial`, `acq-sag` or `run-...`, and DICOM series of one study that are
-    alike in all but their direction. A scan that is left alone is logged, with the reason.
+    Volumes of one folder belong together where their names differ only in words such as `axial`, `acq-sag` or `run-1`,
+    and DICOM series of one study where they are alike in all but their direction.
 
     Args:
         scans: each of one stack.
-        named: those of them that were given by name, where several were.
+        named: those of them that were given by name, where several were: they belong together.
         reference: a shell pattern on paths and series' names. In each group the first scan that it matches gives grid,
             place and units, else the first scan.
     """

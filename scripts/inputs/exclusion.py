@@ -15,14 +15,14 @@ from ..stack.contents import SCAN, Verdict, verdict
 from ..stack.grid import voxel_spacing
 from ..stack.spectra import INTERPOLATED, interpolated
 from . import bids, dicom, kinds
-from .headers import value
+from .headers import numbers, value
 from .identity import Identity
 from .readers import ScanReader, is_header, no_volume
 from .roles import THINNER
 from .scan import Scan
 from .transforms import is_background
 
-UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them {}. Give the DICOM series"
+UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them in {}. Give the DICOM series"
 
 
 def shown(path: Path | dicom.Series, image: Any) -> Verdict:
@@ -30,22 +30,19 @@ def shown(path: Path | dicom.Series, image: Any) -> Verdict:
     if isinstance(path, dicom.Series):  # whose headers leave it open
         names = (str(value(path.frames[0].header, key, "")) for key in ("SeriesDescription", "ProtocolName"))
         return by_contents(image.dataobj, next(filter(None, names), ""))
-    if path.with_name(f"{stem(path.name)}.bval").is_file():
-        return Verdict("none", f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it")
-    name = stem(path.name)
-    if (twin := path.with_name(path.name.replace(name, f"{name}_Eq_1"))).is_file():
-        return Verdict("none", UNEVEN.format(f"in {twin.name}"))
-    if re.search(r"_Eq_\d+$", name):
-        return Verdict("none", UNEVEN.format("here"))
-    fields = bids.sidecar(path)
-    seconds = fields.get("RepetitionTime")
-    repetition = 1000.0 * seconds if isinstance(seconds, int | float) else 0.0
-    code = int(image.header["intent_code"]) if isinstance(image, nib.Nifti1Pair) else 0
-    if why := kinds.of_sidecar(fields) or kinds.localizer(min(image.shape[:3]), repetition):
-        return Verdict("none", f"its sidecar says: {why}")
-    if why := kinds.of_intent(code):
-        return Verdict("none", why)
-    return by_contents(image.dataobj, name)
+    name, fields = stem(path.name), bids.sidecar(path)
+    plain = re.sub(r"_Eq_\d+$", "", name)
+    twin = path.with_name(path.name.replace(name, f"{plain}_Eq_1"))
+    repetition = 1000 * float(numbers(fields, "RepetitionTime", 1)[0])
+    said = kinds.of_sidecar(fields) or kinds.localizer(min(image.shape[:3]), repetition)
+    reasons = (
+        path.with_name(f"{name}.bval").is_file() and f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it",
+        (name != plain or twin.is_file()) and UNEVEN.format(twin.name),
+        said and f"its sidecar says: {said}",
+        isinstance(image, nib.Nifti1Pair) and kinds.of_intent(int(image.header["intent_code"])),
+    )
+    why = next(filter(None, reasons), "")
+    return Verdict("none", why) if why else by_contents(image.dataobj, name)
 
 
 def by_contents(voxels: Any, name: str) -> Verdict:

@@ -115,7 +115,7 @@ def _of_series(series: dicom.Series) -> Identity:
 
 def _of_file(path: Path) -> Identity:
     fields = bids.sidecar(path)
-    times = np.array([1000 * _number(fields.get(key)) for key in TIMES])
+    times = 1000 * np.array([numbers(fields, key, 1)[0] for key in TIMES])
     name = stem(path.name)
     person, perhaps, session, further = _whose(path, fields)
     names = [name] if BIDS_NAME.fullmatch(name.lower()) else [*_described(fields), name]
@@ -130,12 +130,6 @@ def _of_file(path: Path) -> Identity:
         return replace(found, axes=axes, edges=edges, slice_axis=slice_axis(edges))
     except Exception as error:  # noqa: BLE001  # a broken file guides nothing, and says so when it is rebuilt
         return replace(found, broken=str(error) or type(error).__name__)
-
-
-def _number(said: Any) -> float:
-    """A positive number of a sidecar; NaN for anything else."""
-    good = isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < 1e6
-    return float(said) if good else np.nan
 
 
 def _described(fields: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..errors import InputError, flag, logger, name_below, printable
+from ..errors import InputError, few, flag, logger, name_below, printable
 from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
 from . import bids, dicom
@@ -57,7 +57,7 @@ def _volume(path: Path, result: Path) -> Scan:
     if ends_as(path, (".hdr",)):
         data = [path.with_suffix(ending) for ending in (".img", ".IMG")]
     elif ends_as(path, ITK):
-        with suppress(InputError):  # which the reader says
+        with suppress(InputError, OSError):  # which the reader says
             data = [data_file(path)]
     files = (path, *(one for one in (*data, *bids.sidecars(path)) if one and one.is_file()))
     return Scan(printable(str(path)), path, files, result)
@@ -119,9 +119,7 @@ def _dataset(root: Path, output_dir: Path, selection: Selection) -> list[Scan]:
             result = output_dir / name.with_name(bids.derivative_name(path.name))
             found.append(Found(_volume(path, result), name.as_posix(), name.parts[:2], reason or ""))
     if elsewhere:
-        several = len(elsewhere) > 1
-        so_many = f"{len(elsewhere)} volumes such as " * several
-        logger.info(f"{so_many}{elsewhere[0]} {'are' if several else 'is'} left out: {bids.ELSEWHERE}.")
+        logger.info(f"Left out, since {bids.ELSEWHERE}: {few(elsewhere)}.")
     taken: dict[Path, Scan] = {}
     for scan in _taken(found, selection):
         if first := taken.get(scan.result):
@@ -142,11 +140,10 @@ def _shared(results: Sequence[Path]) -> list[Path]:
 
 
 def _set_apart(scans: Sequence[Scan], roots: Sequence[Path], output_dir: Path) -> list[Scan]:
-    """Gives each scan a result path of its own.
+    """Gives each scan a result path of its own; DICOM series and scans of datasets keep theirs.
 
-    The results then keep the names of the scans' folders, below the folder that all have in common: results of
-    `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`. Results of one folder keep the endings: `T2.nii_sr` and
-    `T2.mgz_sr`. DICOM series and scans of datasets keep theirs. The volumes were found in `roots`.
+    Results of `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`, below the folder that `roots`, in which the
+    scans were found, have in common. Results of one folder keep the endings: `T2.nii_sr` and `T2.mgz_sr`.
     """
     paths = [scan.path if scan.dataset is None else None for scan in scans]
     results = [scan.result for scan in scans]
@@ -185,20 +182,13 @@ def scans(
     and label maps are skipped with a line that says why.
 
     Args:
-        source: the scans to rebuild:
-
-            - a scan: NIfTI, MGZ, NRRD or MetaImage;
-            - a folder of scans and DICOM series, searched at any depth, without results of earlier runs (`*_sr`,
-              datasets that DRIFT wrote);
-            - a BIDS dataset, of which the anatomical scans are taken;
-            - a list of these and of DICOM files;
-            - null for the built-in sample, which is written to `output_dir` first.
+        source: a scan (`files.VOLUMES`); a folder of scans and DICOM series, searched at any depth, without results of
+            earlier runs; a BIDS dataset, of which the anatomical scans are taken; a list of these and of DICOM files;
+            or null for the built-in sample, which is written to `output_dir` first.
         selection: which of them are wanted; it remembers the skipped ones.
-        missing_slices: `"refuse"`, by which a DICOM series that lacks slices fails when it is read; or `"longest"`, by
-            which its longest unbroken part is taken.
+        missing_slices: `"refuse"` a DICOM series that lacks slices when it is read, or take its `"longest"` part.
         dry_run: unless it is false, nothing may be written, the sample neither.
-        together: stacks of one head and contrast are one scan.
-        reference: which of them gives grid, place and units; null for the first.
+        together: stacks of one head and contrast are one scan; `reference` names the one that gives grid and units.
         guide: a scan of another contrast of the same head, which guides all of them; `"auto"` for the best one that was
             found beside each; null for none.
     """

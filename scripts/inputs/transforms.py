@@ -1,7 +1,8 @@
 """The deployed steps between file and network: a scan is read, and its acquisition is settled."""
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from monai.config import KeysCollection
 from monai.data import MetaTensor
 from monai.transforms import MapTransform
 from scipy import ndimage
+from torch import Tensor
 
 from ..errors import InputError, flag, is_number, logger, printable
 from ..method.weights import Card
@@ -111,11 +113,9 @@ class SettleAcquisitiond(MapTransform):
     Args:
         keys: of `(1, X, Y, Z)` volumes with an affine.
         card: of the weights, with the range that they were trained for.
-        slice_thickness: in mm; null for the value of the DICOM header or the BIDS sidecar, else the slice spacing.
+        slice_thickness, target_thickness: in mm; null for what `settle` finds.
+        slice_axis: array axis, 0 to 2; null likewise.
         slice_spacing: in mm, of slices that were interpolated to a finer spacing: the volume is taken back to it first.
-            Null takes the header's.
-        target_thickness: in mm; null for the finer in-plane spacing, within the trained range.
-        slice_axis: array axis, 0 to 2; null for the axis that the header names, else the one with the largest spacing.
         isotropic: resamples the pixels to the target, so that the result has cubes for voxels.
         noise: standard deviation of the slices' noise, in % of the range of their tissue; auto to estimate it.
     """
@@ -184,10 +184,8 @@ class SettleAcquisitiond(MapTransform):
         """Packages of the slices by the times in the file or its sidecars, and the source; empty for none."""
         found, source = volume.meta.get("stated", {}).get("packages", ("", ""))
         if not found and self.slice_spacing is None and path.exists():
-            try:
+            with suppress(InputError):  # which was said of the thickness
                 found, source = bids.packages(path, a.slice_axis)
-            except InputError:  # which was said of the thickness
-                return "", ""
         return (found, source) if len(found) == a.slice_count else ("", "")
 
     def _stated(self, volume: MetaTensor, path: Path) -> dict[str, tuple[Any, str]]:
@@ -217,16 +215,12 @@ class SettleAcquisitiond(MapTransform):
                 "expected the larger spacing that they were interpolated from. Leave it out for slices as they were "
                 "acquired."
             )
-        array = at_spacing(volume.as_tensor(), axis, float(edges[axis]), self.slice_spacing)
-        affine = grid.respaced_affine(
-            volume.affine.numpy(), axis, volume.shape[1 + axis], array.shape[1 + axis], self.slice_spacing
-        )
-        meta = grid.meta_without_affine(volume)
-        meta["stated"] = {"slice_axis": [axis, "the axis that was interpolated"]}
-        meta["warning"] = (
+        found = _respaced(volume, axis, self.slice_spacing, at_spacing)
+        found.meta["stated"] = {"slice_axis": [axis, "the axis that was interpolated"]}
+        found.meta["warning"] = (
             f"the slices were interpolated: one is taken every {self.slice_spacing:g} mm along axis {axis}"
         )
-        return MetaTensor(array, affine=torch.from_numpy(affine), meta=meta)
+        return found
 
 
 class SettleGuided(SettleAcquisitiond):
@@ -269,16 +263,21 @@ def _doubts(volume: MetaTensor, acquisition: Acquisition) -> list[str]:
     return [f"{INTERPOLATED.format(*found)}. {mend}"] if found else []
 
 
-def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:
-    array, affine = volume.as_tensor(), volume.affine.numpy()
-    target = acquisition.target_spacing
-    for axis in (a for a in range(3) if a != acquisition.slice_axis):
-        fine = resample(array, axis, float(grid.voxel_spacing(affine)[axis]), target)
-        affine = grid.respaced_affine(affine, axis, array.shape[1 + axis], fine.shape[1 + axis], target)
-        array = fine
-    if volume.min() >= 0:
-        array = array.clamp(min=volume.min().item())  # splines undershoot
+def _respaced(
+    volume: MetaTensor, axis: int, spacing: float, resampled: Callable[[Tensor, int, float, float], Tensor]
+) -> MetaTensor:
+    """A volume with another spacing along an axis, in mm."""
+    affine, count = volume.affine.numpy(), volume.shape[1 + axis]
+    array = resampled(volume.as_tensor(), axis, float(grid.voxel_spacing(affine)[axis]), spacing)
+    affine = grid.respaced_affine(affine, axis, count, array.shape[1 + axis], spacing)
     return MetaTensor(array, affine=torch.from_numpy(affine), meta=grid.meta_without_affine(volume))
+
+
+def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:
+    result = volume
+    for axis in (a for a in range(3) if a != acquisition.slice_axis):
+        result = _respaced(result, axis, acquisition.target_spacing, resample)
+    return result.clamp(min=volume.min().item()) if volume.min() >= 0 else result  # splines undershoot
 
 
 def _log(name: str, scan: MetaTensor, volume: MetaTensor, a: Acquisition, not_cubes: str) -> None:

@@ -128,7 +128,7 @@ def test_what_is_no_anatomical_scan_of_a_dataset_is_told(tmp_path, log):
     assert "sub-01_part-phase_T2w.nii.gz is skipped: phase, real or imaginary images, not magnitude." in log.text
     assert "sub-01_T1map.nii.gz is skipped: T1map is none of the suffixes that are taken" in log.text
     assert "sub-01_MP2RAGE.nii.gz is skipped: MP2RAGE is none of the suffixes that are taken: FLAIR, " in log.text
-    assert "2 volumes such as sub-01/dwi/x.nii.gz are left out: of a dataset the scans in" in log.text
+    assert "anat folders are taken: sub-01/dwi/x.nii.gz, " in log.text
 
 
 def test_linked_subjects_are_subjects(tmp_path):

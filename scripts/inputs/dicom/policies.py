@@ -1,4 +1,4 @@
-"""Which images cannot be slices of an MR stack, whatever they show: one table of reasons and tests."""
+"""Which images cannot be part of a stack of MR slices, whatever they show: tables of reasons and tests."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 from pydicom import Dataset, uid
 from pydicom.pixels import get_decoder
 
-from ..headers import Policies, first_reason, numbers, value
+from ..headers import Policies, numbers, value
 
 FLOATS = ("FloatPixelData", "DoubleFloatPixelData")
 MR_IMAGES = (uid.MRImageStorage, uid.EnhancedMRImageStorage, uid.LegacyConvertedEnhancedMRImageStorage)
@@ -84,8 +84,3 @@ READ = (  # attributes that decide on a file or how it is read, besides those of
     "PixelPaddingRangeLimit ModalityLUTSequence RealWorldValueMappingSequence"
 ).split()
 READ += ACQUIRED
-
-
-def unfit(header: Dataset) -> str | None:
-    """Why an image cannot be part of a stack of MR slices, whatever it shows; None if it can."""
-    return first_reason(header, OBJECTS | FORMS)

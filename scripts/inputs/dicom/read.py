@@ -23,8 +23,7 @@ def read_series(series: Series) -> SpatialImage:
     """A series that was taken, in the order of its slices in space.
 
     Its array is float32: columns, rows and slices, in the units of the rescaled images. `extra` has meta data of
-    `readers.ScanReader.get_data`: what its headers state, description and date of the series, and its note.
-    Padding (`PixelPaddingValue`, to `PixelPaddingRangeLimit`) is no signal: it becomes the floor of the rest
+    `readers.ScanReader.get_data`. Padding (`PixelPaddingValue`) is no signal: it becomes the floor of the rest
     (`intensity.intensity_range`), which is 0 in most scans.
     """
     if series.skipped:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -58,16 +58,14 @@ class Series:
         return axes, np.array([width, height, spacing(self.frames)])
 
 
-def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> list[Path]:
-    found: dict[Path, None] = {}  # in their order, each once
+def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> Iterator[Path]:
     for path in map(Path, [source] if isinstance(source, str | os.PathLike) else source):
         if path.is_dir():
-            found |= {folder / name: None for folder, _, names in walk(path) for name in names}
+            yield from (folder / name for folder, _, names in walk(path) for name in names)
         elif path.name.upper() == "DICOMDIR":
             raise InputError(f"{path} is an index without images. Give the folder that it lies in.")
         else:
-            found[path] = None
-    return list(found)
+            yield path
 
 
 def _may_be_cut(path: Path) -> bool:
@@ -92,25 +90,21 @@ def find_series(
 ) -> list[Series]:
     """Groups DICOM files into volumes and says which of them are stacks of thick MR slices.
 
-    Files are grouped by SeriesInstanceUID, and series that are parts of one stack are joined. Then each group is split:
-
-    1. Images that cannot be part of a stack (`policies`), or show no head (`kinds`), are set apart, by reason. Objects
-       that are no images count as no part of their series.
-    2. The rest is split by orientation and matrix.
-    3. Where images share a place, they are split by the attributes that differ (`headers.DISTINCTIVE`).
+    Files are grouped by SeriesInstanceUID. Series that are parts of one stack are joined (`acquisitions`), and each
+    group is split into volumes (`stacks`). Objects that are no images count as no part of their series.
 
     Args:
-        source: a folder, searched at any depth; a file; or a list of them. Gzipped files are read as they are.
+        source: a folder, searched at any depth; a file; or a list of them.
         thin: slices that are no thicker and no farther apart than this, in mm, need no rebuilding; None takes them.
-        longest_part: of a stack that lacks slices, take the longest part that lacks none. Otherwise all of it is taken,
-            and `read_series` refuses it.
+        longest_part: of a stack that lacks slices, take the longest part that lacks none, not all, which is refused.
         asked_for: whether the user asks for a series by its name, whatever its header says that it shows.
     """
     strangers, unread, series = list[Path](), list[Path](), list[Series]()
     searched = [Tag(one) for one in (*policies.READ, *kinds.READ, *DISTINCTIVE, *LABELS)]
     by_series: dict[str, list[Frame]] = {}
     objects: dict[str, list[Frame]] = {}  # which are no images; a series may hold both
-    for path in tqdm(_files(source), desc="headers", unit="file", leave=False, delay=1, disable=None):
+    files = list(dict.fromkeys(_files(source)))
+    for path in tqdm(files, desc="headers", unit="file", leave=False, delay=1, disable=None):
         if not headers.is_dicom(path):
             strangers.append(path)
             continue
@@ -125,9 +119,9 @@ def find_series(
             if "PixelData" not in dataset and dataset.file_meta.get("MediaStorageSOPClassUID") in policies.MR_IMAGES:
                 unread.append(path)
             for index, header in enumerate(classic_headers(dataset)):
-                frame = Frame.of(header, (path, index), policies.unfit(header), first_reason(header, kinds.CONTENTS))
-                kept = objects if first_reason(header, policies.OBJECTS) else by_series
-                kept.setdefault(frame.series, []).append(frame)
+                no_image, shows = first_reason(header, policies.OBJECTS), first_reason(header, kinds.CONTENTS)
+                frame = Frame.of(header, (path, index), no_image or first_reason(header, policies.FORMS), shows)
+                (objects if no_image else by_series).setdefault(frame.series, []).append(frame)
         except Exception as error:  # noqa: BLE001  # pydicom raises many types for a broken file
             unread.append(path)
             series.append(Series(path.name, ((path, 0),), f"{path} cannot be read as DICOM ({reason(error)})"))

@@ -44,8 +44,7 @@ def stacks(
         else:
             yield unfit, why, ""
     parallel = grouped(fit, lambda frame, others: _one_grid(frame, others[0]))
-    least = grid.MIN_SLICES if len(parallel) > 1 else 1
-    large = [stack for stack in parallel if len(stack) >= least]
+    large = [stack for stack in parallel if len(stack) >= grid.MIN_SLICES]
     why = f"mixed orientations or matrices: {len(parallel)} in one series"
     normals = np.array([stack[0].normal for stack in large or parallel]).reshape(-1, 3)
     cosine = abs(normals @ normals.T).min(initial=1)
@@ -53,13 +52,10 @@ def stacks(
         yield list(chain(*parallel)), f"{why}, as in a localizer", ""
         return
     torn = [stack for stack in parallel if any(_torn(stack, other) for other in parallel if other is not stack)]
-    strays = [stack for stack in parallel if len(stack) < least and stack not in torn]
     if torn:
         turned = f"turns of more than {grid.MAX_SHEAR} degrees or other pixels"
         yield list(chain(*torn)), f"{why}, which make one stack but for {turned}. Export the series again", ""
-    if strays:
-        yield list(chain(*strays)), f"{why}, and fewer than {grid.MIN_SLICES} slices of each of these", ""
-    for stack in (stack for stack in large if stack not in torn):
+    for stack in (stack for stack in parallel if stack not in torn):
         volumes = _volumes(stack)
         if len(volumes) > MAX_VOLUMES:
             yield stack, f"{len(volumes)} volumes at one place: a dynamic, functional or diffusion series", ""
