@@ -1,7 +1,9 @@
 """Pixels of a stack's images: their intensities, and comparisons of contrasts, copies, and where a head is cut."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,13 +23,20 @@ def planes(frames: Sequence[Frame]) -> dict[Frame, np.ndarray]:
     """Intensities of images, `(rows, columns)`, NaN where they are padding. Each file is read once."""
     found = {}
     for path, members in groupby(sorted(frames, key=lambda one: one.image), key=lambda one: one.image[0]):
-        try:
+        with named(path):
             dataset = read_dataset(path)
             stored = dataset.pixel_array.reshape(-1, dataset.Rows, dataset.Columns)
             found.update({frame: _plane(stored[frame.image[1]], frame) for frame in members})
-        except Exception as error:  # pydicom and the decoders raise many types for a broken file
-            raise InputError(f"{path} cannot be read ({reason(error)}). Export or download it again.") from error
     return found
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Raises an `InputError` that names a file for whatever pydicom and the decoders raise, which is of many types."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(f"{path} cannot be read ({reason(error)}). Export or download it again.") from error
 
 
 def _plane(stored: np.ndarray, frame: Frame) -> np.ndarray:

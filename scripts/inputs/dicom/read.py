@@ -12,7 +12,7 @@ from ...stack import grid
 from ...stack.intensity import intensity_range
 from ...stack.packages import by_times
 from ..headers import Frame, classic_headers, numbers, quiet, read_dataset, value
-from .pixels import planes
+from .pixels import named, planes
 from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, along, multiples, pitch, places, tolerance
 from .policies import ACQUIRED
 from .select import Series
@@ -70,8 +70,10 @@ def read_series(series: Series) -> SpatialImage:
 @quiet()
 def read_headers(series: Series) -> tuple[list[Dataset], list[int]]:
     """Classic headers of a series, in the order of the slices of `read_series`, and the index of each in its file."""
-    images = [first.image for first, *_ in places(series.frames)]
-    files = {path: classic_headers(read_dataset(path, stop_before_pixels=True)) for path, _ in images}
+    images, files = [first.image for first, *_ in places(series.frames)], {}
+    for path in dict.fromkeys(path for path, _ in images):
+        with named(path):
+            files[path] = classic_headers(read_dataset(path, stop_before_pixels=True))
     return [files[path][index] for path, index in images], [index for _, index in images]
 
 
