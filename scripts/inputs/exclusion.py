@@ -41,7 +41,7 @@ def shown(path: Path | dicom.Series, image: Any) -> Verdict:
         said and f"its sidecar says: {said}",
         isinstance(image, nib.Nifti1Pair) and kinds.of_intent(int(image.header["intent_code"])),
     )
-    why = next(filter(None, reasons), "")
+    why = next((one for one in reasons if isinstance(one, str)), "")
     return Verdict("none", why) if why else by_contents(image.dataobj, name)
 
 

@@ -277,7 +277,9 @@ def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:
     result = volume
     for axis in (a for a in range(3) if a != acquisition.slice_axis):
         result = _respaced(result, axis, acquisition.target_spacing, resample)
-    return result.clamp(min=volume.min().item()) if volume.min() >= 0 else result  # splines undershoot
+    if volume.min() >= 0:
+        result.clamp_(min=volume.min().item())  # splines undershoot
+    return result
 
 
 def _log(name: str, scan: MetaTensor, volume: MetaTensor, a: Acquisition, not_cubes: str) -> None:

@@ -52,9 +52,11 @@ def _plane(stored: np.ndarray, frame: Frame) -> np.ndarray:
 def _blocks(frames: Sequence[Frame]) -> list[np.ndarray]:
     """Means of blocks of the first image at each place."""
     firsts, means = [first for first, *_ in places(frames)], []
-    for plane in map(planes(firsts).get, firsts):
-        tensor = torch.from_numpy(np.nan_to_num(plane))
-        means.append(adaptive_avg_pool2d(tensor[None], [min(n, BLOCKS) for n in tensor.shape])[0].numpy())
+    found = planes(firsts)
+    for first in firsts:
+        plane = torch.from_numpy(np.nan_to_num(found[first]))
+        rows, columns = plane.shape
+        means.append(adaptive_avg_pool2d(plane[None], (min(rows, BLOCKS), min(columns, BLOCKS)))[0].numpy())
     return means
 
 
