@@ -1,6 +1,7 @@
 """Reading a scan, as a reader of MONAI: NIfTI, MGZ, NRRD, MetaImage, DICOM series."""
 
 import gzip
+import io
 import math
 import os
 import re
@@ -12,7 +13,7 @@ import nibabel as nib
 import numpy as np
 from monai.data import ImageReader, ITKReader
 from monai.utils import ensure_tuple, optional_import
-from nibabel.spatialimages import SpatialImage
+from nibabel.spatialimages import HeaderDataError, SpatialImage
 
 from ..errors import InputError
 from ..files import ITK, VOLUMES, ends_as, unfetched
@@ -22,6 +23,8 @@ from . import dicom
 itk, has_itk = optional_import("itk")
 
 MOST_VOXELS = 2**30  # of a volume; a header of more is broken, or would fill the memory
+EXTENSIONS = 2**24  # bytes of a packed NIfTI header, at most; converters keep DICOM headers there
+FOOTER = 2**20  # bytes behind the voxels, such as the tags of MGZ
 NO_SPACE = (
     "the NRRD header has no space: it is taken that its axes run to the patient's left, back and head. Check it, and "
     "convert the scan to NIfTI."
@@ -137,6 +140,8 @@ def _by_itk(path: Path) -> SpatialImage:
 
 def _by_nibabel(path: Path) -> SpatialImage:
     try:
+        if ends_as(path, (".nii.gz",)):
+            _check_extensions(path)
         image = _on_a_grid(nib.load(path.absolute()))  # nibabel takes a leading ~ for a home
     except Exception as error:  # nibabel raises many types for a broken file
         raise _unreadable(path, error) from error
@@ -146,6 +151,20 @@ def _by_nibabel(path: Path) -> SpatialImage:
             "Convert it where that is known."
         )
     return image  # type: ignore[return-value]
+
+
+def _check_extensions(path: Path) -> None:
+    """Refuses a packed NIfTI whose header would unpack to more than `EXTENSIONS`; nibabel reads it by its own sizes."""
+    with gzip.open(path) as file:
+        start = file.read(4)
+        second = 540 in (int.from_bytes(start, order) for order in ("little", "big"))
+        kind = nib.Nifti2Header if second else nib.Nifti1Header
+        start += file.read(kind.sizeof_hdr)  # and the four bytes that say whether there are extensions
+        if start[kind.sizeof_hdr :].strip(b"\0"):
+            try:
+                kind.from_fileobj(io.BytesIO(start + file.read(EXTENSIONS)))
+            except HeaderDataError as error:
+                raise ValueError(f"its header extensions go beyond {EXTENSIONS >> 20} MB or are broken") from error
 
 
 def _on_a_grid(image: Any) -> Any:
@@ -192,9 +211,12 @@ def _voxels(name: str, image: Any) -> np.ndarray:
     try:
         unit = image.header.get_xyzt_units()[0] if isinstance(image, nib.Nifti1Pair) else "mm"
         if ends_as(name, (".gz", ".mgz")) and not image.in_memory:
+            most = image.dataobj.offset + math.prod(image.shape) * image.get_data_dtype().itemsize + FOOTER
             with gzip.open(name) as file:
-                while file.read(1 << 20):  # to the end, where the checksum is
-                    pass
+                while part := file.read(1 << 20):  # to the end, where the checksum is
+                    most -= len(part)
+                    if most < 0:
+                        raise ValueError("it unpacks to more than its header says")
         lost = image.in_memory and nib.is_proxy(image.dataobj)  # its file may be gone
         array = np.asanyarray(image.get_fdata() if lost else image.dataobj)
     except Exception as error:

@@ -139,16 +139,3 @@ def test_an_nrrd_header_without_a_space_is_a_warning(named, tmp_path):
     if not named:
         path.write_bytes(path.read_bytes().replace(b"space: left-posterior-superior\n", b"space dimension: 3\n"))
     assert ("has no space" in read(path)[1].get("warning", "")) is not named
-
-
-@pytest.mark.parametrize("cached", ["array", "read"])
-def test_an_image_in_memory_is_read_without_its_file(cached, tmp_path):
-    path, voxels = tmp_path / "scan.nii.gz", np.arange(6 * 7 * 5, dtype=np.int16).reshape(6, 7, 5)
-    image = nib.Nifti1Image(voxels, np.eye(4))
-    image.to_filename(path)
-    if cached == "read":
-        image = nib.load(path)
-        image.get_fdata()
-    assert image.get_filename() == str(path)
-    path.unlink()
-    np.testing.assert_array_equal(read(image)[0], voxels)
