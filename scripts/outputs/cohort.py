@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from ..inputs.scan import Scan
 from ..pages.index import check_foreign_index
 from ..rebuild.rebuilder import Rebuilder
 from . import bids
-from .jobs import is_job, started_again
+from .jobs import JOB, end_with_the_other, started_again
 from .lock import alone
 from .one_scan import rebuild_scan
 from .provenance import file_of
@@ -143,40 +143,42 @@ def rebuild_scans(
     """
     if type(jobs) is not int or jobs < 1:
         raise InputError(f"jobs is {jobs!r}: expected a whole number from 1 on. Set it as in --jobs 2.")
-    if is_job():
+    if JOB in os.environ:
+        end_with_the_other()
         with _kept_log(_reports(output, scans), output.version):
             for scan in scans:
                 with suppress(Timeout):
                     rebuild_scan(scan, rebuilder, output, wait=False)
         return
-    others, begin = min(jobs, len(scans)) - 1, time.time()
-    if others > 0:
+    others, begin = max(0, min(jobs, len(scans)) - 1), time.time()
+    if others:
         with suppress(OSError), alone(_reports(output, scans) / "summary.csv") as locked:  # `keep_summary` says others
             if not locked:
                 raise InputError(f"jobs is {jobs}, but {output.folder} takes no locks: expected 1. Leave out --jobs.")
+    with started_again(others) if others else nullcontext(), logging_redirect_tqdm():
+        rows = _each(rebuilder, output, scans, begin if others else None)
+        keep_summary(rows, scans, output, skipped, allow_failures)
+
+
+def _each(
+    rebuilder: Rebuilder, output: Output, scans: Sequence[Scan], begin: float | None
+) -> Iterator[tuple[int, dict]]:
+    """Index and row of each scan as it is done. With jobs, `begin` is the time from which on a result is theirs."""
+    left = dict(enumerate(scans))
     hidden = None if len(scans) > 1 else True  # null hides it where there is no terminal
-    with (
-        started_again(others),
-        logging_redirect_tqdm(),
-        tqdm(total=len(scans), desc="scans", unit="scan", disable=hidden) as bar,
-    ):
-
-        def rows() -> Iterator[tuple[int, dict]]:
-            left = dict(enumerate(scans))
-            for wait in (False, True):
-                for index, scan in list(left.items()):
-                    bar.set_postfix_str(printable(Path(scan.name).name))
-                    try:
-                        row = rebuild_scan(scan, rebuilder, output, wait)
-                    except Timeout:
-                        if not others:
-                            logger.info(f"{scan.name}: another run is at it. Its turn comes again at the end.")
-                        continue
-                    if others and row["outcome"] == "complete already":
-                        written = file_of(scan.result, ".json").stat().st_mtime  # by one of the jobs meanwhile
-                        row["outcome"] = "rebuilt" if written >= begin else row["outcome"]
-                    bar.update()
-                    del left[index]
-                    yield index, row
-
-        keep_summary(rows(), scans, output, skipped, allow_failures)
+    with tqdm(total=len(scans), desc="scans", unit="scan", disable=hidden) as bar:
+        for wait in (False, True):
+            for index, scan in list(left.items()):
+                bar.set_postfix_str(printable(Path(scan.name).name))
+                try:
+                    row = rebuild_scan(scan, rebuilder, output, wait)
+                except Timeout:
+                    if begin is None:
+                        logger.info(f"{scan.name}: another run is at it. Its turn comes again at the end.")
+                    continue
+                if begin is not None and row["outcome"] == "complete already":
+                    written = file_of(scan.result, ".json").stat().st_mtime
+                    row["outcome"] = "rebuilt" if written >= begin else row["outcome"]
+                bar.update()
+                del left[index]
+                yield index, row

@@ -24,11 +24,10 @@ def started_again(times: int) -> Iterator[None]:
     """
     words = sys.argv[1:]
     typed = any(word.startswith("--jobs") for word in words) and sys.orig_argv[-len(words) :] == words
-    if times and not typed:
+    if not typed:
         raise InputError("jobs start the command again: expected --jobs in a command line. Leave it out elsewhere.")
     threads = max(1, torch.get_num_threads() // (times + 1))
-    if times:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(threads)
     others = [
         subprocess.Popen(
             [sys.executable, *sys.orig_argv[1:]],
@@ -43,13 +42,11 @@ def started_again(times: int) -> Iterator[None]:
         yield
     finally:
         for one in others:
-            one.stdin.close()  # type: ignore[union-attr]  # it ends with that, see `is_job`
+            one.stdin.close()  # type: ignore[union-attr]  # it ends with that, see `end_with_the_other`
 
 
-def is_job() -> bool:
-    """Whether another command has started this one, which is interrupted as soon as that one ends or is killed."""
-    if JOB not in os.environ:
-        return False
+def end_with_the_other() -> None:
+    """From now on this command is interrupted as soon as the one that has started it ends or is killed."""
 
     def wait() -> None:
         sys.stdin.read()
@@ -57,4 +54,3 @@ def is_job() -> bool:
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # behind nohup and & it is ignored
     threading.Thread(target=wait, daemon=True).start()
-    return True

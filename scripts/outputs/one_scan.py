@@ -15,19 +15,26 @@ from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import Rebuilt
 from ..stack.slices import Slices
 from . import results
+from .dicom import check_series_folder
 from .entries import Record
 from .error_maps import asked, clear_error_map, error_stem, read_error_map, regions_on, write_error_map
 from .lock import alone
-from .provenance import check_place, complete, file_of, name_from, other_source, state, write_json
+from .provenance import complete, file_of, name_from, other_source, state, write_json
 from .record import describe, named
 from .results import Output
-from .stack_facts import make_together, motion_said
+from .stack_facts import make_together
 
 
 def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output) -> None:
     """Refuses a scan whose result could not be written, before anything is lost."""
     maps = rebuilder.error_maps
-    check_place(scan, output.as_dicom(scan))
+    if output.as_dicom(scan):
+        check_series_folder(scan.result)
+    if (earlier := other_source(scan)) is not None:
+        raise InputError(
+            f"{scan.result} holds the result of {earlier.resolve()}, which that of {scan.name} would replace. Set "
+            "another --output_dir for each, or give the folder that holds both."
+        )
     if len(stacks) > 1 and maps.wanted:
         raise InputError("--error_map is of one stack, not of several. Leave out --error_map or --together.")
     if scan.guides:
@@ -83,8 +90,8 @@ def _rebuild_and_write(
         others = [one for one, fact in zip(scan.stacks, facts) if fact["Share"]][1:]
     header, guided_by = rebuilt.slices.meta.get("header", {}), None if guide is None else guide.scan
     path = results.write(scan, stem, rebuilt.volume, header, output, made, others=others, guide=guided_by)
-    if motion := motion_said(rebuilt):
-        logger.warning(f"{scan.name}: {motion}")
+    if rebuilt.motion_said:
+        logger.warning(f"{scan.name}: {rebuilt.motion_said}")
     beside, cut = write_error_map(scan, rebuilt, maps, output, made)
     record = describe(
         *(scan, rebuilt, maps),

@@ -8,13 +8,11 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
-from ..errors import InputError
 from ..files import sha256, whole_file
 from ..inputs import bids
 from ..inputs.scan import Scan
 from ..method.weights import Card
 from ..train.recipe import digest, recipe
-from .dicom import check_series_folder
 from .entries import Record, frozen, to_json
 
 WITHOUT_EFFECT = {  # ids of the config that change no result; of bfloat16 the option counts, a setting
@@ -95,17 +93,6 @@ def other_source(scan: Scan) -> Path | None:
     except UNKNOWN:
         return None
     return earlier if other else None
-
-
-def check_place(scan: Scan, as_dicom: bool) -> None:
-    """Refuses a result in the place of another scan's result, if that scan is still there, or of other files."""
-    if as_dicom:
-        check_series_folder(scan.result)
-    if (earlier := other_source(scan)) is not None:
-        raise InputError(
-            f"{scan.result} holds the result of {earlier.resolve()}, which that of {scan.name} would replace. Set "
-            "another --output_dir for each, or give the folder that holds both."
-        )
 
 
 def source_of(scan: Scan, path: Path) -> str:

@@ -23,7 +23,6 @@ from .bids import kept
 from .entries import Record
 from .error_maps import describe_error_map
 from .provenance import name_from, source_of, state
-from .stack_facts import motion_said
 
 LARGEST_RATIO = 1000.0  # stands for infinity, which JSON does not know
 CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
@@ -113,7 +112,7 @@ def _warnings(
     guide: Mapping[str, Any],
 ) -> tuple[str, ...]:
     """Those of slices, the acquisition, the run, the guide, the head's motion, the stacks and the error map."""
-    slices, moved, error = rebuilt.slices, motion_said(rebuilt), rebuilt.error_map
+    slices, moved, error = rebuilt.slices, rebuilt.motion_said, rebuilt.error_map
     saw_little = "" if rebuilt.guide is None else rebuilt.guide.coverage.warning(guide["Name"])
     of_stacks = [warning for stack in stacks for warning in stack["Warnings"]]
     outside = error.calibration.outside(error.thickness) if error is not None else ""
@@ -174,7 +173,7 @@ def _motion(rebuilt: Rebuilt) -> dict[str, Any]:
     if motion is None or not motion.moved:
         return {}
     return {
-        "Description": motion_said(rebuilt),
+        "Description": rebuilt.motion_said,
         "TakenBack": rebuilt.taken_back,
         "Packages": motion.packages,
         "Matrices": np.round(motion.matrices, 6).tolist(),

@@ -33,24 +33,12 @@ def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Reb
     facts = [_facts(name, stack, part, volume) for name, stack, part in zip(names, stacks, parts)]
     best = min(fact["Agreement"] for fact in facts if fact["Agreement"] is not None)
     for index, fact in enumerate(facts):
-        said = motion_said(rebuilt[index]) if index else ""  # the record has an entry on the first one
+        said = rebuilt[index].motion_said if index else ""  # the record has an entry on the first one
         doubts = (f"{fact['Name']}: {said}" if said else None, _doubt(fact, parts[index], best))
         fact["Warnings"] += [one for one in doubts if one]
         for warning in fact["Warnings"]:
             logger.warning(warning)
     return replace(rebuilt[0], volume=volume, spread=None), facts
-
-
-def motion_said(rebuilt: Rebuilt) -> str:
-    """The words for a stack whose head moved between its packages; none for a still one."""
-    motion = rebuilt.motion
-    if motion is None or not motion.moved:
-        return ""
-    if rebuilt.taken_back:
-        became = "they were taken back to one place"
-    else:
-        became = motion.stays(rebuilt.slices.acquisition.slice_spacing) or "set --motion true to take them back"
-    return f"{motion}; {became}."
 
 
 def _why_left_out(part: Part) -> str:

@@ -13,6 +13,7 @@ import torch
 from monai.data import MetaTensor
 from monai.transforms.utils import generate_spatial_bounding_box
 
+from ..stack.acquisition import Acquisition
 from ..stack.grid import SIDES, voxel_spacing
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
@@ -29,6 +30,29 @@ def _box(slices: Slices) -> list[tuple[int, int]]:
         return [(0, count) for count in slices.shape]
     margin = np.round(MARGIN / slices.edges).astype(int).tolist()
     return list(zip(*generate_spatial_bounding_box(slices.head[None], margin=margin, allow_smaller=True)))
+
+
+def _weights(acquisition: Acquisition) -> np.ndarray:
+    """The share of each measured slice in each slice of the cubic interpolation, `(fine, measured)` integers."""
+    each = torch.eye(acquisition.slice_count, dtype=torch.float64)[..., None]
+    shares = interpolate(each, replace(acquisition, slice_axis=0), "cubic")[..., 0].numpy()
+    return np.rint(shares * ONE).astype(int)
+
+
+def _places(
+    affine: np.ndarray, marks: Sequence[Sequence[float]], borders: Mapping[str, Sequence[float]]
+) -> dict[str, list[list[float]]]:
+    """The facts `marks` and `borders` of `pack`, on a grid in RAS+ order with this affine, `(4, 4)`."""
+    inverse = np.linalg.inv(affine)
+
+    def index(place: Sequence[float]) -> list[float]:
+        return (inverse @ [*place, 1])[:3].round(2).tolist()
+
+    normals = {end: axis for axis, ends in enumerate(SIDES) for end in ends}
+    return {
+        "marks": [index(mark) for mark in marks],
+        "borders": [[normals[end], index(place)[normals[end]]] for end, place in borders.items()],
+    }
 
 
 def pack(
@@ -75,9 +99,7 @@ def pack(
     nearest = a.nearest_slices
     first, end = box[axis]
     (covered,) = np.nonzero((nearest >= first) & (nearest < end))
-    each = torch.eye(a.slice_count, dtype=torch.float64)[..., None]
-    shares = interpolate(each, replace(a, slice_axis=0), "cubic")[..., 0].numpy()  # (fine, measured)
-    weights = np.rint(shares * ONE).astype(int)[covered, first:end]
+    weights = _weights(a)[covered, first:end]
 
     def greys(volume: np.ndarray, begin: int, end: int, step: int) -> np.ndarray:
         """The volume from slice `begin` until slice `end`, cut, in 8 bits, slices first."""
@@ -102,11 +124,6 @@ def pack(
     begin[axis], steps[axis] = covered[0], 1
     affine[:3, 3] += affine[:3, :3] @ begin
     affine[:3, :3] *= steps
-
-    def index(place: Sequence[float]) -> np.ndarray:
-        return (np.linalg.inv(affine) @ [*place, 1])[:3].round(2)
-
-    normals = {end: axis for axis, ends in enumerate(SIDES) for end in ends}
     facts = {
         "shape": list(np.moveaxis(sharp, 0, axis).shape),
         "edges": voxel_spacing(affine).tolist(),
@@ -119,7 +136,6 @@ def pack(
         "high": high,
         "step": step,
         "error": error is not None,
-        "marks": [index(mark).tolist() for mark in marks],
-        "borders": [[normals[end], float(index(place)[normals[end]])] for end, place in borders.items()],
+        **_places(affine, marks, borders),
     }
     return facts, base64.b64encode(packed).decode()

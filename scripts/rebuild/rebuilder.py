@@ -107,6 +107,8 @@ class Rebuilder:
         measured what lies between them.
         """
         first = list(map(self, stacks, guides))
+        if len(first) == 1:
+            return first
         return [
             self._beside_others(measured, one, [other for other in first if other is not one])
             for measured, one in zip(stacks, first)

@@ -83,3 +83,15 @@ class Rebuilt:
         except ValueError:
             return None
         return None if math.isnan(number) else round(number, 5)
+
+    @cached_property
+    def motion_said(self) -> str:
+        """The words for a stack whose head moved between its packages; none for a still one."""
+        if self.motion is None or not self.motion.moved:
+            return ""
+        if self.taken_back:
+            became = "they were taken back to one place"
+        else:
+            spacing = self.slices.acquisition.slice_spacing
+            became = self.motion.stays(spacing) or "set --motion true to take them back"
+        return f"{self.motion}; {became}."

@@ -13,7 +13,6 @@ from scripts.method.calibration import LEVELS, Calibration
 from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.outputs.stack_facts import motion_said
 from scripts.rebuild import motion, poses
 from scripts.rebuild.error_map import ErrorMaps, error_map
 from scripts.rebuild.guide import PlacedGuide
@@ -442,7 +441,7 @@ def test_slices_of_a_head_that_moved_within_a_package_stay_and_it_is_said(axis, 
     measured = moved_within(axis, pose)
     off, on = (one(measured) for one in rebuilders())
     assert on.motion.moved and on.motion.doubt == motion.WITHIN and not on.taken_back
-    assert torch.equal(off.volume.as_tensor(), on.volume.as_tensor()) and "within a package" in motion_said(on)
+    assert torch.equal(off.volume.as_tensor(), on.volume.as_tensor()) and "within a package" in on.motion_said
 
 
 def shaded(measured, amount):
