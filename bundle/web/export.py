@@ -126,7 +126,10 @@ def cosines(n: int) -> Tensor:
 
 def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, Tensor], dict[str, dict[int, object]]]]:
     """By name: a module, examples of its inputs, and which of their dimensions are free."""
-    stage1 = {"image": torch.zeros(2, 1, 12, 56), "lengths": torch.tensor([[5.0, 1.0, 5.0, 1.0, 0.02]])}
+    stage1 = {
+        "image": torch.zeros(2, network.apn.planes, 12, 56),
+        "lengths": torch.tensor([[5.0, 1.0, 5.0, 1.0, 0.02]]),
+    }
     stage1["rows"] = torch.linspace(0, 11, 44)[None]
     modulation = Modulation(network)(stage1["lengths"])
     planes = {0: FREE, 2: FREE, 3: FREE}
@@ -235,15 +238,15 @@ def save(model: onnx.ModelProto, path: Path) -> None:
         onnx.save(model, partial)
 
 
-def constants(card: Card, weights: Path, settings: Mapping[str, Any]) -> dict[str, dict]:
-    """Python's tables, the weights' card, the inferer's settings, the slice profile."""
+def constants(card: Card, weights: Path, settings: Mapping[str, Any], planes: int) -> dict[str, dict]:
+    """Python's tables, the weights' card, the inferer's settings, the planes that stage 1 sees, the slice profile."""
     shared = tables()
     position, height = slice_profile(shared["acquisition"]["SLR"])
     cumulative = cumulative_trapezoid(height, position, initial=0)
     shared["card"] = {k: v for k, v in asdict(card).items() if k != "error_map"}
     shared["profile"] = {"first": position[0], "step": position[1] - position[0], "cumulative": cumulative.tolist()}
     shared["noise"]["rician"] = {"scale": RICIAN, "series": rician()}
-    shared["inferer"] = dict(settings)
+    shared["inferer"] = {**settings, "planes": planes}
     metadata = json.loads((ROOT / "configs" / "metadata.json").read_text(encoding="utf-8"))
     shared["release"] = {"version": metadata["version"], "weights": sha256([weights])}
     return shared
@@ -303,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = config.get_parsed_content("inferer").settings
     with tempfile.TemporaryDirectory() as folder:
         sample(Path(folder), given.output / "sample.nii.gz")
-    text = json.dumps(constants(card, given.ckpt_path, settings), separators=(",", ":"))
+    text = json.dumps(constants(card, given.ckpt_path, settings, network.apn.planes), separators=(",", ":"))
     with whole_file(given.output / "constants.js") as partial:
         partial.write_text(f"export default {text};\n", encoding="utf-8")
     for path in sorted(file for file in given.output.rglob("*") if file.is_file()):

@@ -138,7 +138,7 @@ interface Tensor {
 
 /** The graphs that bundle/web/export.py writes, ready to run. Planes are `(B, 1, H, W)`, their sizes in `dims`. */
 interface Networks {
-  /** Planes; with a guide its planes, and those of its slices. */
+  /** Planes, each with its neighbours in its data; with a guide its planes, and those of its slices. */
   stage1(given: Volume[], lengths: number[], rows: number[]): Promise<Float32Array>;
   modulation(lengths: number[]): Promise<Float32Array>;
   velocity(x: Float32Array, dims: number[], modulation: Float32Array): Promise<Float32Array>;

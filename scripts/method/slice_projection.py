@@ -3,7 +3,8 @@
 A U-Net on planes that nearest neighbour has put on the fine grid first has to find where slices end. Here a convolution
 spans three slices whatever their thickness, and the trunk costs the less, the thicker they are. The row's place and the
 geometry say how the features of two slices make a row of the finer grid between them, as in Meta-SR (Hu et al., CVPR
-2019). There are no norms, so that a scan's result does not depend on how much air is around the head.
+2019). There are no norms, so that a scan's result does not depend on how much air is around the head. Neighbouring
+planes stand beside each plane: their anatomy is nearly its own, their noise is not.
 
 A guide, a sharp scan of another contrast of the same head, shows where edges are. Its own thick slices, by the slice
 model of the scan, stand beside the measured ones: from them the trunk learns how the two contrasts relate at a place.
@@ -70,13 +71,17 @@ class SliceTrunk(nn.Module):
     Args:
         channels: of each level, the finest first.
         blocks: of each level. Every level but the coarsest has them on the way down and again on the way up.
+        planes: of the scan.
     """
 
-    def __init__(self, channels: Sequence[int], blocks: Sequence[int]):
+    def __init__(self, channels: Sequence[int], blocks: Sequence[int], planes: int):
         super().__init__()
         pairs = list(pairwise(channels))
         self.stride = 2 ** len(pairs)  # the width must be a multiple of it
-        enters = [nn.Conv2d(2, channels[0], 3, padding=1), *(nn.Conv2d(a, b, (1, 2), (1, 2)) for a, b in pairs)]
+        enters = [
+            nn.Conv2d(planes + 1, channels[0], 3, padding=1),
+            *(nn.Conv2d(a, b, (1, 2), (1, 2)) for a, b in pairs),
+        ]
         self.down = nn.ModuleList([Level(enter, c, n) for enter, c, n in zip(enters, channels, blocks)])
         ups = [
             (nn.ConvTranspose2d(b, a, (1, 2), (1, 2)), Level(nn.Identity(), a, n)) for (a, b), n in zip(pairs, blocks)
@@ -85,7 +90,7 @@ class SliceTrunk(nn.Module):
         self.after = nn.ModuleList([after for _, after in ups[::-1]])
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        """`x` is `(B, 2, S, W)`, a scan's slices and a guide's; returns `(B, C, S, W)`."""
+        """`x` is `(B, planes + 1, S, W)`, a scan's slices and last a guide's; returns `(B, C, S, W)`."""
         skips: list[Tensor] = []
         for down in self.down:
             x = down(x, condition)
@@ -173,6 +178,16 @@ class GuideCorrection(nn.Module):
         return self.fine3(torch.relu(x))
 
 
+def neighbouring(planes: Tensor, count: int) -> Tensor:
+    """All planes of a volume, `(P, 1, S, W)`, each among its `count - 1` nearest neighbours: `(P, count, S, W)`.
+
+    The first and the last plane stand for those beyond them.
+    """
+    offsets = torch.arange(count, device=planes.device) - count // 2
+    places = torch.arange(len(planes), device=planes.device)[:, None] + offsets
+    return planes[:, 0][places.clamp(0, len(planes) - 1)]
+
+
 class SliceProjectionNetwork(nn.Module):
     """Stage 1 on the measured slices: thick planes -> sharp planes on the fine grid, by all that is known of both.
 
@@ -181,16 +196,20 @@ class SliceProjectionNetwork(nn.Module):
 
     Args:
         fine_channels: on the fine grid, one of which is the linear interpolation.
+        planes: how many neighbouring planes of the scan it sees, an odd number; the middle one is made sharp.
     """
 
-    def __init__(self, channels: Sequence[int], blocks: Sequence[int], fine_channels: int, guide_channels: int):
+    def __init__(
+        self, channels: Sequence[int], blocks: Sequence[int], fine_channels: int, guide_channels: int, planes: int = 1
+    ):
         super().__init__()
         self.lengths = LENGTHS  # how many condition the network
+        self.planes = planes
         width = fine_channels
         self.embedding = nn.Sequential(
             nn.Linear(LENGTHS, CONDITION), nn.ReLU(), nn.Linear(CONDITION, CONDITION), nn.ReLU()
         )
-        self.trunk = SliceTrunk(channels, blocks)
+        self.trunk = SliceTrunk(channels, blocks, planes)
         self.mixer = RowMixer(channels[0], width - 1)
         self.fine1 = nn.Conv2d(width, width, 3, padding=1)
         self.fine2 = nn.Conv2d(width, width, 3, padding=1)
@@ -219,7 +238,8 @@ class SliceProjectionNetwork(nn.Module):
         """Sharp planes of measured ones, `(B, 1, R, W)`.
 
         Args:
-            image: `(B, 1, S, W)` in [-1, 1], measured slices along the third axis.
+            image: `(B, planes, S, W)` in [-1, 1], measured slices along the third axis; neighbouring planes along the
+                second, one pixel from each other (`neighbouring`).
             lengths: `(B or 1, 5)`: thickness of the slices, target, spacing of the slices and pixel within them, in mm;
                 the standard deviation of the slices' noise, as a share of the range of their tissue.
             rows: `(B or 1, R)`, where the rows of the result lie, in slices from the centre of the first one, in
@@ -235,9 +255,10 @@ class SliceProjectionNetwork(nn.Module):
         if guide is not None and guide_slices is None:
             raise ValueError("a guide has no slices: expected guide_slices beside guide.")
         geometry = self.geometry(lengths)
-        seen = image + 1  # so that beyond the edges nothing is seen, as in air
+        around = image + 1  # so that beyond the edges nothing is seen, as in air
+        seen = around[:, self.planes // 2, None]
         guide_seen = torch.zeros_like(seen) if guide_slices is None else guide_slices + 1
-        both = pad(torch.cat([seen, guide_seen], dim=1), [0, -columns % self.trunk.stride])  # (B, 2, S, W')
+        both = pad(torch.cat([around, guide_seen], dim=1), [0, -columns % self.trunk.stride])  # (B, planes + 1, S, W')
         features = self.trunk(both, self.embedding(geometry)).permute(0, 2, 3, 1)[:, :, :columns]  # (B, S, W, C)
         lower = rows.floor().clamp(0, max(slices - 2, 0))
         offset = rows - lower
@@ -245,21 +266,21 @@ class SliceProjectionNetwork(nn.Module):
         second = first + min(slices - 1, 1)
         shape = [batch, first.shape[1], columns, -1]  # fine rows
         flat = features.reshape(batch * slices, -1)
-        around = [flat.index_select(0, index.flatten()).reshape(shape) for index in (first, second)]
+        ends = [flat.index_select(0, index.flatten()).reshape(shape) for index in (first, second)]
         share = offset.clamp(0, 1)[:, :, None]
         between: list[Tensor] = []  # the slices of scan and guide, linear
         for image_seen in (seen, guide_seen):
             flat = image_seen.reshape(batch * slices, columns)
-            ends = [flat.index_select(0, index.flatten()).reshape(shape[:3]) for index in (first, second)]
-            between.append(torch.lerp(ends[0], ends[1], share.expand_as(ends[0]))[:, None])
+            next_to = [flat.index_select(0, index.flatten()).reshape(shape[:3]) for index in (first, second)]
+            between.append(torch.lerp(next_to[0], next_to[1], share.expand_as(next_to[0]))[:, None])
         linear = between[0]
-        channels = mixed(around, self.mixer(offset, geometry))  # (B, fine_channels - 1, R, W)
+        channels = mixed(ends, self.mixer(offset, geometry))  # (B, fine_channels - 1, R, W)
         scan = torch.cat([linear.to(channels.dtype), channels], dim=1)
         x = self.fine1(torch.relu(scan))
         x = x + self.fine2(torch.relu(x))
         result = linear - 1 + self.fine3(torch.relu(x))
         if guide is not None:
-            gates = mixed(around, self.guide.mixer(offset, geometry))
+            gates = mixed(ends, self.guide.mixer(offset, geometry))
             correction = self.guide(scan, gates, guide + 1, guide + 1 - between[1])
             if guide_share is None:
                 guide_share = (guide.amax(dim=[1, 2, 3], keepdim=True) > -1).to(guide.dtype)

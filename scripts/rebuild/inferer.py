@@ -16,7 +16,7 @@ from torch.nn.functional import pad as pad_ends
 from ..errors import InputError, flag
 from ..method.networks import Drift
 from ..method.schedule import N_MAX, ais_steps, euler_times, pad
-from ..method.slice_projection import SliceProjectionNetwork
+from ..method.slice_projection import SliceProjectionNetwork, neighbouring
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
@@ -203,6 +203,7 @@ class DriftInferer(PlaneInferer):
             for other in others:
                 facts = slices.lengths(other).to(device), rows
                 planes = [planes_of(volume, a.slice_axis, other).to(device) for volume in volumes]
+                planes[0] = neighbouring(planes[0], network.apn.planes)
                 with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
                     sharp = in_calls(
                         lambda image, *beside, facts=facts: network.apn(image, *facts, *beside).to(image.dtype),

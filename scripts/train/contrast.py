@@ -55,8 +55,8 @@ class RandTissueContrastd(RandomizableTransform, MapTransform):
     correlated, as in tissue. The image is slightly blurred, because two tissues share voxels.
 
     Args:
-        keys: label maps of integers, `(1, H, W)`. Images in [0, 1], or a little beyond, replace them. Each key has a
-            contrast of its own; all are of the brain only, or none is.
+        keys: label maps of integers, `(N, H, W)`, neighbouring planes. Images in [0, 1], or a little beyond, replace
+            them. Each key has a contrast of its own; all are of the brain only, or none is.
         brain_labels: labels from 1 to this value are brain. 0 is air.
         brain_only: share of the images of which only the brain is left.
         max_deviation: the standard deviation within a tissue is uniform up to this.
@@ -94,7 +94,7 @@ class RandTissueContrastd(RandomizableTransform, MapTransform):
             if stripped:
                 labels = labels.where(labels <= self.brain_labels, 0)
             mean, deviation = (torch.from_numpy(v).float()[labels] for v in (self._mean, self._deviation))
-            texture = GaussianFilter(2, self._texture)(torch.from_numpy(self._noise).float()[None])[0]
+            texture = GaussianFilter(3, self._texture)(torch.from_numpy(self._noise).float()[None, None])[0, 0]
             image = mean + deviation * texture / texture.std().clamp(min=1e-6)
             result[key] = GaussianFilter(2, self._blur)(image[None])[0].clamp(min=0)
         return result

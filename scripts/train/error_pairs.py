@@ -30,7 +30,8 @@ class RandSlabd(RandomizableTransform, MapTransform):
     affine and acquisition; and `alone`, whether it is rebuilt in one family of planes.
 
     Args:
-        keys: one key, `(P, H, W)` planes in [0, 1] whose second axis is the slice axis; `spacing` in the data, in mm.
+        keys: one key, `(P, H, W)` planes in [0, 1] whose second axis is the slice axis; `spacing` and
+            `plane_spacing` in the data, in mm.
         size: rows and columns of the slab at most.
         alone: share of the slabs that are rebuilt in one family of planes.
     """
@@ -52,7 +53,7 @@ class RandSlabd(RandomizableTransform, MapTransform):
         self.acquired.set_random_state(state=self.R)
         label, stacks = self.acquired.stacks(label, target)
         thick, _, acquisition = stacks[0]
-        edges = torch.tensor([pixel, acquisition.slice_spacing, pixel, 1.0], dtype=torch.float64)
+        edges = torch.tensor([data["plane_spacing"], acquisition.slice_spacing, pixel, 1.0], dtype=torch.float64)
         image = MetaTensor(thick[None].contiguous(), affine=edges.diag())
         acquisition.attach(image)
         return {key: label[None].contiguous(), "image": image, "alone": bool(self.R.random() < self.alone)}

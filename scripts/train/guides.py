@@ -26,7 +26,8 @@ class RandGuided(RandomizableTransform, MapTransform):
     is its own, the other one is its own under a random curve (`contrast.RandIntensityCurved`).
 
     Args:
-        keys: one key, a `(1, H, W)` plane in [0, 1]. `guide` in the data is one of the same shape, if there is any.
+        keys: one key, `(N, H, W)`, an odd number of neighbouring planes in [0, 1], whose middle one gets the guide,
+            `(1, H, W)`. `guide` in the data is of the same shape as they, if there is any.
         prob: share of the planes that get a guide.
     """
 
@@ -45,12 +46,13 @@ class RandGuided(RandomizableTransform, MapTransform):
         self.randomize()
         if not self._do_transform:
             return {name: value for name, value in data.items() if name != "guide"}
+        middle = slice(len(data[key]) // 2, len(data[key]) // 2 + 1)
         if "guide" in data:
-            return dict(data)
+            return {**data, "guide": data["guide"][middle]}
         self.curve.set_random_state(state=self.R)
         pair = [data[key], self.curve({"image": data[key]})["image"]]
         plane, guide = reversed(pair) if self._swapped else pair
-        return {**data, key: plane, "guide": guide}
+        return {**data, key: plane, "guide": guide[middle]}
 
 
 @dataclass(eq=False)

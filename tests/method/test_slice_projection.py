@@ -7,7 +7,7 @@ import torch
 
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.schedule import euler_times
-from scripts.method.slice_projection import SliceProjectionNetwork
+from scripts.method.slice_projection import SliceProjectionNetwork, neighbouring
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from tests.method.test_networks import image, perturb
@@ -15,9 +15,9 @@ from tests.method.test_networks import image, perturb
 LENGTHS = (4.0, 1.0, 5.0, 0.8, 0.02)  # thickness, target, spacing, pixel in mm; noise
 
 
-def fresh(channels=(6, 8, 10), blocks=(1, 1, 2)):
+def fresh(channels=(6, 8, 10), blocks=(1, 1, 2), planes=1):
     torch.manual_seed(0)
-    return SliceProjectionNetwork(channels, blocks, 4, 4).eval()
+    return SliceProjectionNetwork(channels, blocks, 4, 4, planes).eval()
 
 
 def network(**sizes):
@@ -53,6 +53,28 @@ def test_the_result_has_the_rows_asked_for_and_the_columns_of_the_slices(slices,
     )
     assert result.shape == (2, 1, count, width)
     assert result.isfinite().all()
+
+
+# Neighbouring planes
+
+
+def test_a_plane_stands_among_its_neighbours_and_the_outermost_stand_for_those_beyond():
+    planes = torch.arange(4.0)[:, None, None, None].expand(4, 1, 2, 3)
+    seen = neighbouring(planes, 5)
+    assert seen.shape == (4, 5, 2, 3)
+    expected = [[0, 0, 0, 1, 2], [0, 0, 1, 2, 3], [0, 1, 2, 3, 3], [1, 2, 3, 3, 3]]
+    assert (seen == torch.tensor(expected)[:, :, None, None]).all()
+    assert torch.equal(neighbouring(planes, 1), planes)
+
+
+def test_every_neighbour_matters_and_the_middle_one_is_interpolated():
+    image = torch.rand(1, 3, 6, 9, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    start = fresh(planes=3)(image, lengths(), rows(20))
+    close(start, fresh()(image[:, 1:2], lengths(), rows(20)))
+    close(start, fresh(planes=3)(image[:, [0, 1, 1]], lengths(), rows(20)))
+    trained = network(planes=3)
+    for order in ([1, 1, 2], [0, 1, 1], [2, 1, 0]):
+        assert (trained(image[:, order], lengths(), rows(20)) - trained(image, lengths(), rows(20))).abs().max() > 1e-3
 
 
 # At the start

@@ -34,7 +34,7 @@ def stack(shape, axis=2, spacing=4.0):
 
 def fresh():
     torch.manual_seed(0)
-    return Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), width=8, noise=True)).eval()
+    return Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4, 3), VelocityNetwork((4, 8), width=8, noise=True)).eval()
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,9 @@ def by_loop(image, drift, others, steps=0, guide=None):
     families = []
     for other in others:
         normal, sharp = 3 - a.slice_axis - other, []
+        last = unit.shape[normal] - 1
+        before, after = [0, *range(last)], [*range(1, last + 1), last]
+        seen = [unit.index_select(normal, torch.tensor(before)), unit, unit.index_select(normal, torch.tensor(after))]
         told = [
             a.slice_thickness,
             a.target_spacing,
@@ -61,9 +64,9 @@ def by_loop(image, drift, others, steps=0, guide=None):
             HEEDED * Slices.of(image).noise_share,
         ]
         lengths = torch.tensor([told])
-        for parts in zip(*(volume.unbind(normal) for volume in (unit, *volumes))):
-            plane, *beside = ((part if a.slice_axis < other else part.T)[None, None] for part in parts)
-            xt = drift.apn(plane, lengths, rows, *beside)
+        for parts in zip(*(volume.unbind(normal) for volume in (*seen, *volumes))):
+            turned = [(part if a.slice_axis < other else part.T)[None, None] for part in parts]
+            xt = drift.apn(torch.cat(turned[:3], dim=1), lengths, rows, *turned[3:])
             for n in range(steps):
                 xt = xt + drift.velocity(xt, lengths[:, [0, 1, 4]], torch.tensor([n / steps])) / steps
             sharp.append(xt[0, 0] if a.slice_axis < other else xt[0, 0].T)

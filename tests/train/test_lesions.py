@@ -10,12 +10,12 @@ from scripts.train.lesions import RandLesiond, _squared_distance
 GREY = 0.4
 
 
-def drawn(seed, height=120, width=100, spacing=(1.0, 1.0), plane=None, **options):
-    """A grey plane, and the same with what is drawn into it."""
-    plane = torch.full((1, height, width), GREY) if plane is None else plane
+def drawn(seed, height=120, width=100, spacing=(1.0, 1.0), plane=None, planes=1, **options):
+    """Grey planes, and the same with what is drawn into them."""
+    plane = torch.full((planes, height, width), GREY) if plane is None else plane
     transform = RandLesiond("label", **{"prob": 1.0, **options})
     transform.set_random_state(seed)
-    data = {"label": plane, "spacing": spacing, "other": seed}
+    data = {"label": plane, "spacing": spacing, "plane_spacing": spacing[1], "other": seed}
     result = transform(data)
     assert (result["spacing"], result["other"]) == (spacing, seed)
     return plane, result["label"]
@@ -38,7 +38,7 @@ def test_planes_without_a_draw_and_without_tissue_stay():
 
 def test_what_lesions_cover_is_said_from_draw_to_draw_and_vessels_are_none():
     plane, options = torch.full((1, 60, 60), GREY), {"prob": 1.0, "contrasts": (0.3, 0.3)}
-    data = {"label": plane, "spacing": (1.0, 1.0)}
+    data = {"label": plane, "spacing": (1.0, 1.0), "plane_spacing": 1.0}
     transform = RandLesiond("label", **options)
     transform.set_random_state(0)
     once = transform(data)
@@ -57,7 +57,7 @@ def test_tissue_shines_through_a_lesion_by_half_at_most():
     for seed in range(40):
         transform = RandLesiond("label", prob=1.0, most=1, diameters=(12.0, 12.0), spread=0.0)
         transform.set_random_state(seed)
-        data = transform({"label": torch.full((1, 60, 60), GREY), "spacing": (1.0, 1.0)})
+        data = transform({"label": torch.full((1, 60, 60), GREY), "spacing": (1.0, 1.0), "plane_spacing": 1.0})
         peaks.append(data["label_lesions"].max().item())
     assert 0.5 <= min(peaks) < 0.6 and 0.9 < max(peaks) < 1
 
@@ -106,6 +106,21 @@ def test_a_lesions_edge_is_one_to_three_pixels_wide():
     assert 1.2 < np.median(widths) < 3.3, "an irregular outline is a little longer than a circle's"
 
 
+def test_a_lesion_reaches_into_neighbouring_planes_as_a_ball_does_and_a_vessel_leaves_its_plane():
+    """A lesion of 10 mm, in planes 2 mm from each other: beyond 6 mm there is none."""
+    areas = []
+    for seed in range(20):
+        before, after = drawn(
+            seed, spacing=(2.0, 2.0), planes=9, most=1, diameters=(10.0, 10.0), contrasts=(0.3, 0.3), widths=(0.0, 0.0)
+        )
+        areas.append(((after - before).abs() > 0.1).sum((1, 2)))
+    areas = torch.stack(areas).float().mean(0)
+    assert (areas[:5].diff() >= 0).all() and (areas[4:].diff() <= 0).all() and areas[4] > 1.2 * areas[3] > 0
+    assert (areas[[0, 8]] == 0).all()
+    across = [vessel(seed, (1.0, 1.0), tilt=0.5, planes=5)[0] for seed in range(20)]
+    assert any(not torch.equal(change[0] > 0.1, change[4] > 0.1) and change[[0, 4]].amax() > 0.1 for change in across)
+
+
 def test_no_lesion_of_a_group_lies_in_the_air():
     plane = torch.zeros(1, 120, 200)
     plane[:, :, :30] = GREY
@@ -122,11 +137,11 @@ def test_nothing_is_drawn_far_from_tissue():
         assert (after[:, 80:, 80:] == 0).all()
 
 
-def vessel(seed, spacing):
+def vessel(seed, spacing, **options):
     """What a vessel of 2 mm changes in a plane, and its level; lesions of no contrast change nothing."""
-    before, after = drawn(seed, spacing=spacing, contrasts=(0.0, 0.0), widths=(2.0, 2.0))
-    change = (after - before)[0]
-    return change.abs(), float(after[0].flatten()[change.abs().argmax()])
+    before, after = drawn(seed, spacing=spacing, contrasts=(0.0, 0.0), widths=(2.0, 2.0), **options)
+    change = (after - before).squeeze(0)
+    return change.abs(), float(after.flatten()[change.abs().argmax()])
 
 
 def test_vessels_are_bright_or_dark():
@@ -141,7 +156,7 @@ def test_a_vessels_edge_is_one_pixel_wide(edge):
     """Half of a pixel beyond the width to either side is touched, so that an area grows by a pixel over 2 mm."""
     shares = []
     for seed in range(20):
-        change, _ = vessel(seed, (edge, edge))
+        change, _ = vessel(seed, (edge, edge), tilt=0.0)
         shares.append(float((change > 1e-4).sum() / (change > change.max() / 2).sum()))
     assert np.median(shares) == pytest.approx(1 + edge / 2, rel=0.12)
 
@@ -163,4 +178,4 @@ def test_the_distance_to_a_line_is_that_to_its_end_beyond_it():
     y, x = np.ogrid[0:1, -4:16]
     line = np.array([[3.0, 0.0], [3.0, 5.0], [3.0, 10.0]])
     beyond = np.clip(np.arange(-4, 16) - 10, 0, None) + np.clip(-np.arange(-4, 16), 0, None)
-    np.testing.assert_allclose(_squared_distance(y, x, line)[0], 9 + beyond**2)
+    np.testing.assert_allclose(_squared_distance((y, x), line)[0], 9 + beyond**2)

@@ -53,6 +53,7 @@ def test_planes_are_those_of_sharp_axes_whose_rows_are_the_slice_axis_and_whose_
         np.testing.assert_array_equal(volume[tuple(places)], item["label"][0].numpy())
         assert len(np.unique(places[3 - axis - other])) == 1
         assert item["spacing"] == pytest.approx((SPACING[axis], SPACING[other]), abs=1e-6)
+        assert item["plane_spacing"] == pytest.approx(SPACING[3 - axis - other], abs=1e-6)
 
 
 def test_neighbouring_planes_come_in_order_and_the_last_is_repeated_where_there_are_fewer():
@@ -62,7 +63,8 @@ def test_neighbouring_planes_come_in_order_and_the_last_is_repeated_where_there_
             places = [place(plane[None]) for plane in item["label"]]
             axis, other = axis_of(places[0], 0), axis_of(places[0], 1)
             normal = 3 - axis - other
-            index = [int(p[normal, 0, 0]) for p in places]
+            index = sorted(drawn := [int(p[normal, 0, 0]) for p in places])
+            assert drawn in (index, index[::-1])
             first = index[0]
             assert len(index) == count and index == [min(first + k, SHAPE[normal] - 1) for k in range(count)]
             assert first <= max(SHAPE[normal] - count, 0)
@@ -104,7 +106,7 @@ def resampled(count=60, seed=0, spacing=(0.7, 0.7), plane=None, **ranges):
     transform = RandResampled("label", **{**RANGES, **ranges})
     transform.set_random_state(seed)
     plane = texture() if plane is None else plane
-    return [transform({"label": plane, "spacing": spacing}) for _ in range(count)]
+    return [transform({"label": plane, "spacing": spacing, "plane_spacing": 1.0}) for _ in range(count)]
 
 
 @pytest.mark.parametrize("spacing", [(0.7, 0.7), (1.2, 0.6), (1.6, 1.0)])

@@ -24,11 +24,12 @@ def plane(height=120, width=40, seed=0):
     return 0.2 + 0.8 * torch.rand(1, height, width, generator=torch.Generator().manual_seed(seed))
 
 
-def drawn(label, seed=0, spacing=(1.0, 0.8), sizes=SIZES, guide=None, **acquired):
+def drawn(label, seed=0, spacing=(1.0, 0.8), sizes=SIZES, guide=None, planes=1, **acquired):
     acquired = {"max_thickness": 6.0, "ceta_gap": 0, **acquired}
-    transform = RandSlicePatchd("label", RandAcquired("label", **acquired), *sizes)
+    transform = RandSlicePatchd("label", RandAcquired("label", **acquired), planes, *sizes)
     transform.set_random_state(seed)
-    return transform({"label": label, "spacing": spacing} | ({} if guide is None else {"guide": guide}))
+    data = {"label": label, "spacing": spacing, "plane_spacing": spacing[1]}
+    return transform(data | ({} if guide is None else {"guide": guide}))
 
 
 def places(label, sharp):
@@ -343,3 +344,34 @@ def test_one_command_trains_both_stages_and_makes_the_flow_one_step(tmp_path, da
     assert all(torch.equal(estimate[name], one[name]) for name in one if name.startswith("apn."))
     assert any(not torch.equal(flow[name], one[name]) for name in one if name.startswith("velocity."))
     assert (read_card(tmp_path / "model.pt").n_max, read_card(tmp_path / "one_step.pt").n_max) == (5, 1)
+
+
+# Neighbouring planes
+
+
+def test_a_patch_has_its_plane_in_the_middle_of_its_neighbours_each_with_noise_of_its_own():
+    planes = torch.stack([plane(seed=k)[0] for k in range(5)])
+    for seed in range(3):
+        pair = drawn(planes, seed, planes=3, max_noise=0.1, quiet_share=0.0, min_thickness=4.0)
+        assert {name: len(pair[name]) for name in ("image", "noiseless", "proximal", "label", "guide_slices")} == {
+            "image": 3, "noiseless": 3, "proximal": 3, "label": 1, "guide_slices": 1
+        }  # fmt: skip
+        places(planes[2:3], pair["label"])
+        one = drawn(planes[2:3], seed, planes=3, max_noise=0.1, quiet_share=0.0, min_thickness=4.0)
+        assert all(torch.equal(one["noiseless"][k], pair["noiseless"][1]) for k in range(3)), (
+            "alone it is its neighbour"
+        )
+        noise = (pair["image"] - pair["noiseless"]).flatten(1)
+        assert (torch.corrcoef(noise).triu(1).abs() < 0.5).all() and (noise.std(1) > 0).all()
+
+
+@pytest.mark.parametrize(("apart", "count"), [(0.4, 5), (0.8, 7), (1.6, 7)])
+def test_planes_become_planes_one_pixel_from_each_other_around_the_same_middle(apart, count):
+    """A plane's value says where it lies: 0.5, and 0.01 for each mm. Beyond the outermost plane there is none."""
+    values = 0.5 + 0.01 * apart * torch.arange(-4.0, 5.0)
+    volume = values[:, None, None].expand(9, 30, 40).contiguous()
+    transform = RandSlicePatchd("label", RandAcquired("label", max_thickness=6.0, ceta_gap=0), 7, *SIZES)
+    pair = transform.set_random_state(0)({"label": volume, "spacing": (0.8, 0.8), "plane_spacing": apart})
+    expected = 0.5 + 0.01 * 0.8 * torch.arange(-3.0, 4.0).clamp(-(count // 2), count // 2)
+    torch.testing.assert_close(pair["image"][:, 2, 2], expected, atol=1e-5, rtol=0)
+    assert torch.equal(pair["label"][pair["label"].isfinite()].unique(), torch.tensor([0.5]))

@@ -6,7 +6,8 @@ import { isMasked, toScan } from "../stack/intensity.js";
 import { nearest } from "../stack/interpolation.js";
 import { filled } from "../stack/missing.js";
 import { heededNoise, turned, unitOf, withoutRest } from "../stack/slices.js";
-import { AXES, copy, crop, extremes, indexAlong, map, otherAxes, paste, reorder, zeros } from "../stack/volume.js";
+import { AXES, clamp, copy, crop, extremes, indexAlong, map, otherAxes, paste, reorder, zeros } from "../stack/volume.js";
+import constants from "../model/constants.js";
 import { reconcile } from "./consistency.js";
 import { deblock } from "./deblocking.js";
 import { weighFamilies } from "./families.js";
@@ -108,8 +109,21 @@ async function stage1(given, rows, lengths, networks, count) {
   const [P, , W] = given[0].shape;
   const planes = zeros([P, rows.length, W]);
   await inTurns(given, rows.length * W, networks, async (one, parts, first) => {
-    planes.data.set(await one.stage1(parts, lengths, rows), first * rows.length * W);
+    const image = neighbouring(given[0], first, parts[0].shape);
+    planes.data.set(await one.stage1([image, ...parts.slice(1)], lengths, rows), first * rows.length * W);
     count(parts[0].shape[0], true);
   });
   return planes;
+}
+
+/** Planes of a volume from the first on, each among its neighbours; its first and last plane stand for those beyond.
+ * @type {(volume: Volume, first: number, shape: number[]) => Volume} */
+function neighbouring({ data, shape: [P, S, W] }, first, shape) {
+  const { planes } = constants.inferer;
+  const around = new Float32Array(shape[0] * planes * S * W);
+  for (let k = 0; k < shape[0] * planes; k++) {
+    const place = clamp(first + Math.floor(k / planes) + (k % planes) - (planes >> 1), 0, P - 1) * S * W;
+    around.set(data.subarray(place, place + S * W), k * S * W);
+  }
+  return { data: around, shape };
 }

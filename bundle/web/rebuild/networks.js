@@ -1,4 +1,5 @@
 /** The networks, and the physics as graphs, that bundle/web/export.py writes, as onnxruntime runs them. */
+import constants from "../model/constants.js";
 
 /**
  * Each is loaded when it is first used.
@@ -26,7 +27,7 @@ export function loadNetworks(runtime, read, device = "wasm") {
   return {
     stage1: (given, lengths, rows) => {
       const names = ["image", "guide", "guide_slices", "guide_share"];
-      const planes = given.map(({ data, shape: [n, h, w] }, k) => [names[k], { data, shape: [n, 1, h, w] }]);
+      const planes = given.map(({ data, shape: [n, h, w] }, k) => [names[k], { data, shape: [n, data.length / (n * h * w), h, w] }]);
       const told = { lengths: { data: lengths, shape: [1, lengths.length] }, rows: { data: rows, shape: [1, rows.length] } };
       return run(given.length > 1 ? "guided" : "stage1", { ...Object.fromEntries(planes), ...told }, device);
     },
@@ -44,7 +45,7 @@ export function loadNetworks(runtime, read, device = "wasm") {
 
 /** The largest difference between networks, of a plane in [-1, 1]. @type {(networks: [Networks, Networks]) => Promise<number>} */
 export async function apart(networks) {
-  const image = { data: Float32Array.from({ length: 640 }, (_, k) => Math.sin(k)), shape: [1, 10, 64] };
+  const image = { data: Float32Array.from({ length: constants.inferer.planes * 640 }, (_, k) => Math.sin(k)), shape: [1, 10, 64] };
   const rows = Array.from({ length: 48 }, (_, k) => (k * 9) / 47);
   const lengths = [5, 1, 5, 1, 0.02];
   const whole = async (/** @type {Networks} */ one) =>
