@@ -48,7 +48,8 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
     slices = options.size // 5
-    image = 2 * torch.rand(options.planes, 1, slices, options.size) - 1
+    planes = shipped_network(options.ckpt_path).apn.planes
+    image = 2 * torch.rand(options.planes, planes, slices, options.size) - 1
     rows = (torch.arange(5 * slices)[None] + 0.5) / 5 - 0.5
     inputs, networks = (image, LENGTHS, euler_times(1), rows), runners(options)
     for _ in range(2):  # TorchScript optimises in its first two calls

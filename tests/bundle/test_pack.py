@@ -151,7 +151,7 @@ LOAD = """
 import sys, torch
 from monai.bundle import load
 network = load(sys.argv[1], bundle_dir=sys.argv[2], device="cpu").eval()
-image, lengths = torch.rand(1, 1, 6, 16) * 2 - 1, torch.tensor([[4.0, 1.0, 4.0, 0.9, 0.0]])
+image, lengths = torch.rand(1, 5, 6, 16) * 2 - 1, torch.tensor([[4.0, 1.0, 4.0, 0.9, 0.0]])
 with torch.no_grad():
     sharp = network(image, lengths, torch.tensor([0.0, 1.0]), torch.linspace(-0.3, 5.3, 24)[None])
 weights = torch.load(sys.argv[3], weights_only=True)
@@ -205,7 +205,7 @@ def test_monais_checks_and_export_pass_in_the_package(installed, tmp_path):
         result = monai_bundle(*words, cwd=installed)
         assert result.returncode == 0, f"{words[0]}: {result.stderr[-2000:]}"
     network = torch.jit.load(tmp_path / "model.ts")
-    assert network(torch.zeros(1, 1, 6, 16)).shape == (1, 1, 6, 16)
+    assert network(torch.zeros(1, 5, 6, 16)).shape == (1, 1, 6, 16)
 
 
 @pytest.fixture

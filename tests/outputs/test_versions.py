@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from tests import paper_values as paper
-from tests.config_files import CONFIGS, ROOT
+from tests.config_files import CONFIGS, ROOT, raw
 
 # Versions
 
@@ -67,9 +67,10 @@ def test_metadata_describes_one_image_in_and_one_out():
     assert list(form["inputs"]) == ["image"]
     assert list(form["outputs"]) == ["pred"]
     stride = 2 ** (paper.LEVELS - 1)
-    for tensor in (form["inputs"]["image"], form["outputs"]["pred"]):
+    planes = raw("inference.yaml")["network_def"]["apn"]["planes"]
+    for tensor, channels in ((form["inputs"]["image"], planes), (form["outputs"]["pred"], 1)):
         assert tensor["spatial_shape"] == [f"{stride}*n"] * 2
-        assert tensor["num_channels"] == 1
+        assert tensor["num_channels"] == len(tensor["channel_def"]) == channels
         assert tuple(tensor["value_range"]) == paper.INTENSITY_RANGE
 
 
