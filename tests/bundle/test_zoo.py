@@ -30,7 +30,7 @@ def shipped():
 def calls_of_slices():
     """Image, lengths, times and rows of calls that differ in size and in N."""
     generator = torch.Generator().manual_seed(0)
-    for steps, shape, rows in ((0, (1, 1, 6, 16), 24), (1, (3, 1, 9, 40), 32), (3, (2, 1, 5, 24), 16)):
+    for steps, shape, rows in ((0, (1, 5, 6, 16), 24), (1, (3, 5, 9, 40), 32), (3, (2, 5, 5, 24), 16)):
         image = 2 * torch.rand(shape, generator=generator) - 1
         lengths = torch.tensor([[4.0, 1.0, 4.5, 0.9, 0.02]])
         yield image, lengths, euler_times(steps), torch.linspace(-0.4, shape[2] - 0.6, rows)[None]
