@@ -16,7 +16,7 @@ from .missing import filled, missing_slices
 from .noise import Noise, noise_of
 from .tissue import head_mask
 
-HEEDED = 0.75  # of the noise; beside all of it, networks take faint lesions for noise (docs/benchmarks.md)
+HEEDED = 0.6  # of the noise; beside all of it, networks take faint lesions for noise (docs/benchmarks.md)
 
 
 @dataclass(frozen=True, eq=False)
