@@ -178,14 +178,17 @@ class GuideCorrection(nn.Module):
         return self.fine3(torch.relu(x))
 
 
-def neighbouring(planes: Tensor, count: int) -> Tensor:
-    """All planes of a volume, `(P, 1, S, W)`, each among its `count - 1` nearest neighbours: `(P, count, S, W)`.
+def neighbours(planes: int, count: int) -> Tensor:
+    """Places of each of a volume's planes and of its `count - 1` nearest neighbours, in order: `(planes, count)`.
 
     The first and the last plane stand for those beyond them.
+
+    Example:
+        >>> neighbours(3, 3).tolist()
+        [[0, 0, 1], [0, 1, 2], [1, 2, 2]]
     """
-    offsets = torch.arange(count, device=planes.device) - count // 2
-    places = torch.arange(len(planes), device=planes.device)[:, None] + offsets
-    return planes[:, 0][places.clamp(0, len(planes) - 1)]
+    places = torch.arange(planes)[:, None] + torch.arange(count) - count // 2
+    return places.clamp(0, planes - 1)
 
 
 class SliceProjectionNetwork(nn.Module):
@@ -239,7 +242,7 @@ class SliceProjectionNetwork(nn.Module):
 
         Args:
             image: `(B, planes, S, W)` in [-1, 1], measured slices along the third axis; neighbouring planes along the
-                second, one pixel from each other (`neighbouring`).
+                second, one pixel from each other (`neighbours`).
             lengths: `(B or 1, 5)`: thickness of the slices, target, spacing of the slices and pixel within them, in mm;
                 the standard deviation of the slices' noise, as a share of the range of their tissue.
             rows: `(B or 1, R)`, where the rows of the result lie, in slices from the centre of the first one, in

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from monai.inferers import SlidingWindowInferer
@@ -16,7 +17,7 @@ from torch.nn.functional import pad as pad_ends
 from ..errors import InputError, flag
 from ..method.networks import Drift
 from ..method.schedule import N_MAX, ais_steps, euler_times, pad
-from ..method.slice_projection import SliceProjectionNetwork, neighbouring
+from ..method.slice_projection import SliceProjectionNetwork, neighbours
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
@@ -202,16 +203,15 @@ class DriftInferer(PlaneInferer):
         with part("planes", total, self.progress) as count_done:
             for other in others:
                 facts = slices.lengths(other).to(device), rows
-                planes = [planes_of(volume, a.slice_axis, other).to(device) for volume in volumes]
-                planes[0] = neighbouring(planes[0], network.apn.planes)
+                image, *beside = (planes_of(volume, a.slice_axis, other).to(device) for volume in volumes)
+                around = neighbours(len(image), network.apn.planes).to(device)
+
+                def sharpen(places: Tensor, *beside: Tensor, seen: Tensor = image[:, 0], facts: Any = facts) -> Tensor:
+                    return network.apn(seen[places], *facts, *beside).to(seen.dtype)
+
                 with torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16):
-                    sharp = in_calls(
-                        lambda image, *beside, facts=facts: network.apn(image, *facts, *beside).to(image.dtype),
-                        rows.shape[1] * planes[0].shape[3],
-                        *planes,
-                        done=count_done,
-                    )
-                families.append(sharp)
+                    pixels = rows.shape[1] * image.shape[3]
+                    families.append(in_calls(sharpen, pixels, around, *beside, done=count_done))
         return families
 
     def stage2(  # type: ignore[override]  # of one network alone
