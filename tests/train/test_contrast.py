@@ -126,6 +126,15 @@ def test_texture_is_correlated_over_its_width():
             assert torch.corrcoef(pairs)[0, 1].item() == pytest.approx(expected, abs=0.12)
 
 
+def test_texture_goes_on_in_neighbouring_planes():
+    (image, _), *_ = synthesised(labels=bands().repeat(9, 1, 1), texture_range=(1.5, 1.5), seed=5)
+    near, far = (
+        torch.corrcoef(torch.stack([image[4, 6:-6, 70:122].flatten(), image[k, 6:-6, 70:122].flatten()]))
+        for k in (5, 8)
+    )
+    assert near[0, 1] > 0.7 > 0.3 > abs(far[0, 1])
+
+
 def test_borders_are_blurred_between_their_tissues():
     """Without texture the image crosses from one mean to the other and passes neither."""
     for image, drawn in synthesised(10, max_deviation=0.0, blur_range=(0.8, 0.8)):

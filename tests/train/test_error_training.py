@@ -18,7 +18,8 @@ from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.slices import Slices
 from scripts.train.error_calibration import KINDS, Case, calibrate, fit_regions, fit_scale, fitted, in_place, left_out
-from scripts.train.error_pairs import one_family
+from scripts.train.error_pairs import RandSlabd, one_family
+from scripts.train.simulation import RandAcquired
 from tests import nano
 from tests.config_files import ERROR, on_planes, raw
 from tests.fixtures import CARD
@@ -45,6 +46,14 @@ def trained(tmp_path_factory, dataset_dir):
     bundle = nano.workflow(folder / "out", dataset_dir, "error", **given)
     bundle.run()
     return bundle, folder
+
+
+def test_the_slices_of_a_slab_lie_in_mm_by_the_distance_of_its_planes():
+    slab = RandSlabd("label", RandAcquired("label", max_thickness=5.0, ceta_gap=0), size=(40, 24), alone=0.0)
+    planes = torch.rand(6, 60, 30, generator=torch.Generator().manual_seed(0))
+    image = slab.set_random_state(0)({"label": planes, "spacing": (1.0, 0.7), "plane_spacing": 1.6})["image"]
+    spacing = Acquisition.of(image).slice_spacing
+    assert image.pixdim.tolist() == pytest.approx([1.6, spacing, 0.7])
 
 
 @pytest.mark.slow

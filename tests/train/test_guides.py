@@ -38,6 +38,12 @@ def test_a_share_of_the_planes_has_a_guide_and_one_of_the_data_is_taken_as_it_is
     assert all(torch.equal(pair["label"], plane()) and torch.equal(pair.get("guide", real), real) for pair in pairs)
 
 
+def test_the_guide_is_that_of_the_middle_plane():
+    planes, guides = (torch.arange(first, first + 5.0)[:, None, None].expand(5, 6, 7) for first in (0, 10))
+    data = RandGuided("label", 1.0)({"label": planes, "guide": guides})
+    assert torch.equal(data["guide"], guides[2:3]) and torch.equal(data["label"], planes)
+
+
 def test_a_plane_without_one_is_shown_in_two_contrasts_of_which_one_is_its_own():
     """The two show one anatomy: equal pixels are equal in both."""
     own = 0

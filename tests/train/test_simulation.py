@@ -58,16 +58,18 @@ def test_planes_are_those_of_sharp_axes_whose_rows_are_the_slice_axis_and_whose_
 
 def test_neighbouring_planes_come_in_order_and_the_last_is_repeated_where_there_are_fewer():
     for count in (3, 9):
-        transform = RandPlaned("label", planes=count).set_random_state(0)
+        transform, orders = RandPlaned("label", planes=count).set_random_state(0), set()
         for item in (transform({"label": coded(), "sharp_axes": (0, 1, 2)}) for _ in range(30)):
             places = [place(plane[None]) for plane in item["label"]]
             axis, other = axis_of(places[0], 0), axis_of(places[0], 1)
             normal = 3 - axis - other
             index = sorted(drawn := [int(p[normal, 0, 0]) for p in places])
             assert drawn in (index, index[::-1])
+            orders.add(drawn[0] <= drawn[-1])
             first = index[0]
             assert len(index) == count and index == [min(first + k, SHAPE[normal] - 1) for k in range(count)]
             assert first <= max(SHAPE[normal] - count, 0)
+        assert len(orders) == 2
 
 
 def test_one_scale_is_one_thickness_and_a_least_one_is_the_least():
@@ -116,6 +118,11 @@ def test_the_new_spacing_is_that_of_the_new_size(spacing):
         for direction in (0, 1):
             new, before = item["spacing"][direction], texture().shape[1 + direction] * spacing[direction]
             assert abs(item["label"].shape[1 + direction] * new - before) <= new / 2 + 1e-6
+
+
+def test_planes_lie_farther_apart_in_a_larger_head():
+    (item,) = resampled(1, size_range=(1.1, 1.1))
+    assert item["plane_spacing"] == pytest.approx(1.1)
 
 
 def test_the_head_grows_by_one_factor_in_both_directions_within_its_range():
