@@ -30,6 +30,7 @@ from numpy.polynomial import chebyshev
 from onnx import TensorProto, helper, numpy_helper
 from scipy.integrate import cumulative_trapezoid
 from torch import Tensor, nn
+from torch.nn.functional import conv2d
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -48,6 +49,22 @@ ROOT = Path(__file__).resolve().parents[2]
 FREE = torch.export.Dim.AUTO
 OPSET = 20
 RICIAN, DEGREE = 3.0, 48  # standard deviations, of the Chebyshev series of `rician`
+
+
+class InPairs(nn.Module):
+    """A 3 x 3 convolution, as a sum over pairs of its channels: onnxruntime's WebGPU errs with six of them."""
+
+    def __init__(self, convolution: nn.Conv2d):
+        super().__init__()
+        self.convolution = convolution
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` is `(B, C, H, W)`."""
+        one = self.convolution
+        total = conv2d(x[:, :2], one.weight[:, :2], one.bias, padding=1)
+        for k in range(2, one.in_channels, 2):
+            total = total + conv2d(x[:, k : k + 2], one.weight[:, k : k + 2], padding=1)
+        return total
 
 
 class Stage1(nn.Module):
@@ -298,6 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{given.ckpt_path}: stage 1 is a {type(network.apn).__name__}, with {card.n_max} steps: expected one on "
             "the measured slices and one step. Give weights such as those that ship."
         )
+    network.apn.trunk.down[0].enter = InPairs(network.apn.trunk.down[0].enter)
     (given.output / "webgpu").mkdir(parents=True, exist_ok=True)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # they tell of other packages and of what they tidied
     warnings.filterwarnings("ignore", category=FutureWarning)
