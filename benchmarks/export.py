@@ -48,10 +48,10 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
     slices = options.size // 5
-    planes = shipped_network(options.ckpt_path).apn.planes
-    image = 2 * torch.rand(options.planes, planes, slices, options.size) - 1
+    networks = runners(options)
+    image = 2 * torch.rand(options.planes, networks["eager"].apn.planes, slices, options.size) - 1
     rows = (torch.arange(5 * slices)[None] + 0.5) / 5 - 0.5
-    inputs, networks = (image, LENGTHS, euler_times(1), rows), runners(options)
+    inputs = (image, LENGTHS, euler_times(1), rows)
     for _ in range(2):  # TorchScript optimises in its first two calls
         results = {name: network(*inputs) for name, network in networks.items()}
     seconds = {name: [] for name in networks}

@@ -12,6 +12,7 @@ from monai.utils import convert_to_tensor
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ..method.slice_projection import neighbours
 from ..stack.acquisition import SLR, Acquisition
 from ..stack.profile import acquire
 from ..stack.tissue import TISSUE
@@ -126,6 +127,6 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
         }
 
     def _cut(self, slices: Tensor, first: int) -> Tensor:
-        places = len(slices) // 2 + torch.arange(self.planes) - self.planes // 2
-        part = slices[places.clamp(0, len(slices) - 1), first : first + self.slices]
+        around = neighbours(len(slices), self.planes)[len(slices) // 2]
+        part = slices[around, first : first + self.slices]
         return pad(part, [0, self.columns - part.shape[2], 0, self.slices - part.shape[1]], mode="replicate")
