@@ -1,10 +1,9 @@
 """PSNR, streaks and lesions by contrast, noise and in-plane interpolation, for docs/benchmarks.md.
 
-python -m benchmarks.noise DATALIST [--slab 48] [--contrasts FLAIR] [--heeded 1] [--folder FOLDER]
+python -m benchmarks.noise DATALIST [--slab 48] [--contrasts FLAIR] [--folder FOLDER]
 
 The first held-out volume of each contrast becomes slices with Rician noise, white in the acquired matrix, whose pixels
 are 1 or 1.6 times as wide as the image's. Gains count over the cubic spline, beside the raw truth and the denoised one.
-Networks get a share of the noise; --heeded sets another one than `scripts.stack.slices.HEEDED`.
 With FOLDER the slices are saved in FOLDER/slices; results of other versions or methods, FOLDER/NAME/..._sr.nii.gz, are
 measured as well:
 
@@ -21,7 +20,6 @@ from benchmarks import deployed, parser_of_volumes, shipped_network
 from scripts.evaluate.paired import Truth, by_networks, read_lesion_sizes, volume_of
 from scripts.evaluate.tables import markdown
 from scripts.rebuild.device import default_device
-from scripts.stack import slices as stack_slices
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.interpolation import interpolate
@@ -68,11 +66,8 @@ def main():
     parser.add_argument("--slab", type=int, default=48, help="planes of a volume (default: 48)")
     parser.add_argument("--thickness", type=float, default=5.0, help="voxels that a slice spans (default: 5)")
     parser.add_argument("--contrasts", nargs="+", help="those alone (default: all)")
-    parser.add_argument("--heeded", type=float, help="share of the noise (default: as deployed)")
     parser.add_argument("--folder", type=Path, help="slices are saved there, and results of others are read")
     options = parser.parse_args()
-    if options.heeded is not None:
-        stack_slices.HEEDED = options.heeded
     network, device = shipped_network(options.ckpt_path), default_device()
     methods = {"stage 1": deployed(options.ckpt_path, steps=0), "DRIFT": deployed(options.ckpt_path)}
     items = {item["contrast"]: item for item in reversed(sharp_volumes(options.datalist, "validation"))}

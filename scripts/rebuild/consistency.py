@@ -7,6 +7,7 @@ The model must know how the slices were acquired. With a wrong profile or gap, t
 too, and the projection carries that error into the result.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..stack.profile import acquire, along_slices, slice_matrix
 from ..stack.slices import Slices
 
 SMOOTHNESS = 0.6  # slice spacings; the correlation length of the result's errors, see `project`
-ERROR, COARSE, STEEP = 0.07, 0.23, 4  # of `error_deviation`: share of the range, cycles per voxel, exponent
+ERROR, COARSE, STEEP = 0.1, 0.23, 4  # of `error_deviation`: share of the range, cycles per voxel, exponent
 QUIET = 0.003  # of the range; slices have at least this noise, since no model of them is exact
 
 
@@ -109,13 +110,13 @@ def _covariances(acquisition: Acquisition, smoothness: float) -> tuple[Tensor, T
 def error_deviation(frequency: np.ndarray) -> np.ndarray:
     """How far a result may differ from clean slices at an in-plane frequency, as a share of the range.
 
-        E = 0.07 / (1 + (f / 0.23)^4)
+        E = 0.1 / (1 + (f / 0.23)^4)
 
-    Patterns of five voxels and more may be wrong by 7 % of the range: a lesion may be lost. Where patterns are finer,
+    Patterns of five voxels and more may be wrong by 10 % of the range: a lesion may be lost. Where patterns are finer,
     networks lose little but noise. The numbers balance PSNR and lesions in noise (docs/benchmarks.md).
 
     >>> error_deviation(np.array([0, 0.23, 0.46])).round(4).tolist()
-    [0.07, 0.035, 0.0041]
+    [0.1, 0.05, 0.0059]
 
     Args:
         frequency: in cycles per voxel of the target.
@@ -141,7 +142,7 @@ def noise_over_error(slices: Slices) -> Tensor:
     return torch.from_numpy((power + QUIET**2) / error) * normal.diagonal().mean()
 
 
-def reconcile(result: Tensor, slices: Slices) -> Tensor:
+def reconcile(result: Tensor, slices: Slices, without: Sequence[int] = ()) -> Tensor:
     """The projection for real scans: it fits the gain of every slice, and it leaves noise in the measurement.
 
     Interleaved slices differ in gain by a few percent, which would show as bands. So each measured slice is first
@@ -151,6 +152,7 @@ def reconcile(result: Tensor, slices: Slices) -> Tensor:
 
     Args:
         result, slices: as in `difference`. No signal is the floor of the slices. Constant ones give the result itself.
+        without: indices of slices onto which nothing is moved.
     """
     surplus = difference(result, slices)
     if slices.constant:
@@ -163,5 +165,6 @@ def reconcile(result: Tensor, slices: Slices) -> Tensor:
     inside = signal * head
     energy = inside.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(signal.dtype).tiny)
     surplus = surplus - inside * ((surplus * inside).sum(in_slice, keepdim=True) / energy)
+    surplus.index_fill_(slices.acquisition.slice_axis, torch.tensor(without, dtype=torch.long), 0)
     fitted = acquire(result, slices.acquisition) - surplus
     return project(result, slices.like(fitted), noise_over_error(slices), SMOOTHNESS)

@@ -52,12 +52,13 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     inside = [index for index, part in enumerate(found) if part.belongs]
 
     @cache
-    def joined(*which: int) -> tuple[Tensor, list[float]]:
-        """The volume of some stacks, above the floor, and their shares."""
+    def joined(*which: int) -> tuple[Tensor, list[float], list[tuple[int, ...]]]:
+        """The volume of some stacks, above the floor; their shares; the slices of each that moved."""
         taken, parts = [level[index] for index in which], [found[index] for index in which]
         views = [placed(stack.rebuilt, first, part.motion)[0] * part.gain for stack, part in zip(taken, parts)]
-        volume, shares = trusted(views, taken, parts, first)
-        return reconciled(volume, taken, parts, first).clamp(min=0), shares  # undershoot
+        prior, shares = trusted(views, taken, parts, first)
+        volume, moved = reconciled(prior, taken, parts, first)
+        return volume.clamp(min=0), shares, moved  # undershoot
 
     for index in inside[1:]:  # each beside the first one alone: among many, one that is wrong would hide
         far = _disagreement(joined(0, index)[0], level[0])
@@ -67,13 +68,12 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     if len(inside) == 1:
         return first, [replace(one, share=float(index == 0)) for index, one in enumerate(found)]
     taken, parts = [level[index] for index in inside], [found[index] for index in inside]
-    (volume, shares), odd = joined(*inside), disputes(taken, parts)
+    (volume, shares, moved), odd = joined(*inside), disputes(taken, parts)
     result = MetaTensor(volume + stacks[0].floor, affine=first.affine, meta=meta_without_affine(first))
-    for index, stack, part, share, places in zip(inside, taken, parts, shares, odd):
+    for index, stack, part, share, off, places in zip(inside, taken, parts, shares, moved, odd):
         there = _acquirable(volume, stack, part, first)
-        moved = _moved_slices(difference(there, stack.measured), stack)
         lies = MetaTensor(there + stacks[index].floor, affine=stack.rebuilt.affine)
-        found[index] = replace(part, share=share, placed=lies, moved_slices=moved, disputes=places)
+        found[index] = replace(part, share=share, placed=lies, moved_slices=off, disputes=places)
     return result, found
 
 
@@ -185,22 +185,28 @@ def trusted(
     return mean + _several(seen) * change, [share / sum(shares) for share in shares]
 
 
-def reconciled(volume: Tensor, stacks: Sequence[Stack], parts: Sequence[Part], first: MetaTensor) -> Tensor:
+def reconciled(
+    volume: Tensor, stacks: Sequence[Stack], parts: Sequence[Part], first: MetaTensor
+) -> tuple[Tensor, list[tuple[int, ...]]]:
     """The volume moved onto the measured slices of all stacks, as far as their noise allows.
 
-    Stacks take turns: each moves the volume (`consistency.reconcile`) where the head lay in it. A stack with which the
-    volume agrees to within the noise does not: it would only bring that noise.
+    Stacks take turns: each moves the volume (`consistency.reconcile`) where the head lay in it, but not onto slices
+    that moved. A stack with which the volume agrees to within the noise moves nothing: it would only bring that noise.
 
     The volume, `(X, Y, Z)`, lies on the grid of `first` and has its units.
+
+    Returns:
+        `(X, Y, Z)`, and for each stack the indices of its slices that moved.
     """
-    seen = torch.stack([part.seen for part in parts])
+    seen, moved = torch.stack([part.seen for part in parts]), []
     for stack, part in zip(stacks, parts):
         there, slices = _acquirable(volume, stack, part, first), stack.measured
-        left = difference(there, slices)[slices.head]
-        if left.square().mean().sqrt() > slices.noise.deviation:
-            change = MetaTensor(reconcile(there, slices) - there, affine=stack.rebuilt.affine)
+        left = difference(there, slices)
+        moved.append(_moved_slices(left, stack))
+        if left[slices.head].square().mean().sqrt() > slices.noise.deviation:
+            change = MetaTensor(reconcile(there, slices, moved[-1]) - there, affine=stack.rebuilt.affine)
             volume = volume + _several(seen) * part.seen * part.gain * placed(change, first, part.motion)[0]
-    return volume
+    return volume, moved
 
 
 def _several(seen: Tensor) -> Tensor:
@@ -229,7 +235,7 @@ def _weight(stack: Stack, seen: Tensor, slice_spacing: float, motion: np.ndarray
 
 
 def _moved_slices(left: Tensor, stack: Stack) -> tuple[int, ...]:
-    """Measured slices with much tissue whose difference from the result, `left`, is an outlier in their stack."""
+    """Measured slices with much tissue whose difference from the volume, `left`, is an outlier in their stack."""
     axis = stack.measured.acquisition.slice_axis
     head = stack.measured.head.movedim(axis, 0).flatten(1)
     error = (left.movedim(axis, 0).flatten(1).square() * head).sum(1) / head.sum(1).clamp(min=1)

@@ -16,8 +16,6 @@ from .missing import filled, missing_slices
 from .noise import Noise, noise_of
 from .tissue import head_mask
 
-HEEDED = 0.6  # of the noise; beside all of it, networks take faint lesions for noise (docs/benchmarks.md)
-
 
 @dataclass(frozen=True, eq=False)
 class Slices:
@@ -129,12 +127,9 @@ class Slices:
         return self.noise.deviation / self.tissue_range.extent
 
     def lengths(self, axis: int) -> Tensor:
-        """The `lengths` of planes along an in-plane axis, `(1, 5)`, see `SliceProjectionNetwork.forward`.
-
-        The last one is as much of the noise as networks heed (`HEEDED`).
-        """
+        """The `lengths` of planes along an in-plane axis, `(1, 5)`, see `SliceProjectionNetwork.forward`."""
         a, edge = self.acquisition, float(self.edges[axis])
-        facts = [a.slice_thickness, a.target_spacing, a.slice_spacing, edge, HEEDED * self.noise_share]
+        facts = [a.slice_thickness, a.target_spacing, a.slice_spacing, edge, self.noise_share]
         return torch.tensor([facts], dtype=torch.float32)
 
     @property

@@ -83,7 +83,7 @@ def test_the_error_network_is_told_the_spread_and_the_lengths_of_slices_with_gap
     vars(gapped)["tissue_range"] = IntensityRange(100.0, 600.0, 2e3)
     planes, rows, lengths = network_inputs(gapped, result.volume.as_tensor(), result.spread)
     assert lengths[:3].tolist() == [4, 1, 5] and len(rows) == SHAPE[2]
-    assert lengths[3].item() == pytest.approx(0.6 * gapped.noise_share), "networks heed six tenths"
+    assert lengths[3].item() == pytest.approx(gapped.noise_share)
     torch.testing.assert_close(planes[:, 2], (result.spread / 250).movedim((2, 1), (1, 2)), rtol=1e-6, atol=0)
 
 

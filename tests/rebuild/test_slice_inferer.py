@@ -13,7 +13,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.profile import acquire
-from scripts.stack.slices import HEEDED, Slices
+from scripts.stack.slices import Slices
 from tests.loops import weighed_by_loop
 from tests.method.test_networks import perturb
 from tests.rebuild.test_inferer import OWN, arrays, close, of_box
@@ -56,13 +56,7 @@ def by_loop(image, drift, others, steps=0, guide=None):
         last = unit.shape[normal] - 1
         before, after = [0, *range(last)], [*range(1, last + 1), last]
         seen = [unit.index_select(normal, torch.tensor(before)), unit, unit.index_select(normal, torch.tensor(after))]
-        told = [
-            a.slice_thickness,
-            a.target_spacing,
-            a.slice_spacing,
-            EDGES[other],
-            HEEDED * Slices.of(image).noise_share,
-        ]
+        told = [a.slice_thickness, a.target_spacing, a.slice_spacing, EDGES[other], Slices.of(image).noise_share]
         lengths = torch.tensor([told])
         for parts in zip(*(volume.unbind(normal) for volume in (*seen, *volumes))):
             turned = [(part if a.slice_axis < other else part.T)[None, None] for part in parts]

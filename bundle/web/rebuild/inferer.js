@@ -5,7 +5,7 @@ import { canonical, fineAffine, fineRows, nearestIndex } from "../stack/grid.js"
 import { isMasked, toScan } from "../stack/intensity.js";
 import { nearest } from "../stack/interpolation.js";
 import { filled } from "../stack/missing.js";
-import { heededNoise, turned, unitOf, withoutRest } from "../stack/slices.js";
+import { noiseShare, turned, unitOf, withoutRest } from "../stack/slices.js";
 import { AXES, clamp, copy, crop, extremes, indexAlong, map, otherAxes, paste, reorder, zeros } from "../stack/volume.js";
 import constants from "../model/constants.js";
 import { reconcile } from "./consistency.js";
@@ -86,7 +86,7 @@ async function fine(slices, networks, progress, guide) {
     const cost = seen ? COST.guided : COST.alone;
     let [done, all] = [0, (1 + cost) * (size(others[0]) + size(others[1]))];
     const count = (/** @type {number} */ planes, isFirst = false) => progress((done += isFirst ? cost * planes : planes) / all);
-    const lengths = (/** @type {number} */ axis) => [a.sliceThickness, a.targetSpacing, a.sliceSpacing, edges[axis], heededNoise(slices)];
+    const lengths = (/** @type {number} */ axis) => [a.sliceThickness, a.targetSpacing, a.sliceSpacing, edges[axis], noiseShare(slices)];
     const modulation = await networks[0].modulation(lengths(others[0])); // no pixel counts
     const families = [];
     for (const other of others) {

@@ -1,5 +1,4 @@
 /** Measured slices with the facts that they show, see scripts/stack/slices.py. */
-import constants from "../model/constants.js";
 import { canonical, voxelSpacing } from "./grid.js";
 import { intensityRange, tissueOf, toUnit } from "./intensity.js";
 import { noiseOf } from "./noise.js";
@@ -43,7 +42,7 @@ export function unitOf(tissue, { tissueRange: { low, high, ceiling }, noise: { d
   return { ...tissue, volume: toUnit(tissue.volume, tissue.tissueRange), tissueRange, noise: { deviation: deviation * gain, widths } };
 }
 
-/** The noise that networks are given, as a share of the range of tissue. @type {(slices: Slices) => number} */
-export function heededNoise({ noise, tissueRange }) {
-  return (constants.slices.HEEDED * noise.deviation) / (tissueRange.high - tissueRange.low);
+/** Standard deviation of the noise, as a share of the range of tissue. @type {(slices: Slices) => number} */
+export function noiseShare({ noise, tissueRange }) {
+  return noise.deviation / (tissueRange.high - tissueRange.low);
 }
