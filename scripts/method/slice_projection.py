@@ -35,11 +35,11 @@ def noise_level(noise: Tensor) -> Tensor:
 class GeometryBlock(nn.Module):
     """3 x 3 convolution, ReLU, 3 x 3 convolution, around a skip; the geometry scales and shifts what lies between."""
 
-    def __init__(self, channels: int):
+    def __init__(self, channels: int, hidden: int):
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
-        self.project = zero_module(nn.Linear(CONDITION, 2 * channels))
+        self.conv1 = nn.Conv2d(channels, hidden, 3, padding=1)
+        self.conv2 = nn.Conv2d(hidden, channels, 3, padding=1)
+        self.project = zero_module(nn.Linear(CONDITION, 2 * hidden))
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """`x` is `(B, C, S, W)`, `condition` is `(B or 1, CONDITION)`; returns `(B, C, S, W)`."""
@@ -50,10 +50,10 @@ class GeometryBlock(nn.Module):
 class Level(nn.Module):
     """A layer that leads to a grid, and blocks on it."""
 
-    def __init__(self, enter: nn.Module, channels: int, count: int):
+    def __init__(self, enter: nn.Module, channels: int, hidden: int, count: int):
         super().__init__()
         self.enter = enter
-        self.blocks = nn.ModuleList([GeometryBlock(channels) for _ in range(count)])
+        self.blocks = nn.ModuleList([GeometryBlock(channels, hidden) for _ in range(count)])
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """`x` is `(B, C', S, W')`, `condition` as in `GeometryBlock`; returns `(B, C, S, W)`."""
@@ -70,11 +70,12 @@ class SliceTrunk(nn.Module):
 
     Args:
         channels: of each level, the finest first.
+        hidden: channels within the blocks, for each level on the way down, then for each on the way up.
         blocks: of each level. Every level but the coarsest has them on the way down and again on the way up.
         planes: of the scan.
     """
 
-    def __init__(self, channels: Sequence[int], blocks: Sequence[int], planes: int):
+    def __init__(self, channels: Sequence[int], hidden: Sequence[int], blocks: Sequence[int], planes: int):
         super().__init__()
         pairs = list(pairwise(channels))
         self.stride = 2 ** len(pairs)  # the width must be a multiple of it
@@ -82,12 +83,10 @@ class SliceTrunk(nn.Module):
             nn.Conv2d(planes + 1, channels[0], 3, padding=1),
             *(nn.Conv2d(a, b, (1, 2), (1, 2)) for a, b in pairs),
         ]
-        self.down = nn.ModuleList([Level(enter, c, n) for enter, c, n in zip(enters, channels, blocks)])
-        ups = [
-            (nn.ConvTranspose2d(b, a, (1, 2), (1, 2)), Level(nn.Identity(), a, n)) for (a, b), n in zip(pairs, blocks)
-        ]
-        self.up = nn.ModuleList([up for up, _ in ups[::-1]])
-        self.after = nn.ModuleList([after for _, after in ups[::-1]])
+        self.down = nn.ModuleList([Level(*level) for level in zip(enters, channels, hidden, blocks)])
+        ways = list(zip(pairs[::-1], hidden[len(channels) :], blocks[-2::-1]))
+        self.up = nn.ModuleList([nn.ConvTranspose2d(b, a, (1, 2), (1, 2)) for (a, b), _, _ in ways])
+        self.after = nn.ModuleList([Level(nn.Identity(), a, inside, count) for (a, _), inside, count in ways])
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """`x` is `(B, planes + 1, S, W)`, a scan's slices and last a guide's; returns `(B, C, S, W)`."""
@@ -200,10 +199,18 @@ class SliceProjectionNetwork(nn.Module):
     Args:
         fine_channels: on the fine grid, one of which is the linear interpolation.
         planes: how many neighbouring planes of the scan it sees, an odd number; the middle one is made sharp.
+        hidden: channels within the trunk's blocks, for each level on the way down, the finest first, then for each on
+            the way up; None for as many as `channels`.
     """
 
     def __init__(
-        self, channels: Sequence[int], blocks: Sequence[int], fine_channels: int, guide_channels: int, planes: int = 1
+        self,
+        channels: Sequence[int],
+        blocks: Sequence[int],
+        fine_channels: int,
+        guide_channels: int,
+        planes: int = 1,
+        hidden: Sequence[int] | None = None,
     ):
         super().__init__()
         self.lengths = LENGTHS  # how many condition the network
@@ -212,7 +219,7 @@ class SliceProjectionNetwork(nn.Module):
         self.embedding = nn.Sequential(
             nn.Linear(LENGTHS, CONDITION), nn.ReLU(), nn.Linear(CONDITION, CONDITION), nn.ReLU()
         )
-        self.trunk = SliceTrunk(channels, blocks, planes)
+        self.trunk = SliceTrunk(channels, [*channels, *channels[-2::-1]] if hidden is None else hidden, blocks, planes)
         self.mixer = RowMixer(channels[0], width - 1)
         self.fine1 = nn.Conv2d(width, width, 3, padding=1)
         self.fine2 = nn.Conv2d(width, width, 3, padding=1)

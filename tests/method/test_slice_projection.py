@@ -7,7 +7,7 @@ import torch
 
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.schedule import euler_times
-from scripts.method.slice_projection import SliceProjectionNetwork, neighbours
+from scripts.method.slice_projection import GeometryBlock, SliceProjectionNetwork, neighbours
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from tests.method.test_networks import image, perturb
@@ -15,9 +15,9 @@ from tests.method.test_networks import image, perturb
 LENGTHS = (4.0, 1.0, 5.0, 0.8, 0.02)  # thickness, target, spacing, pixel in mm; noise
 
 
-def fresh(channels=(6, 8, 10), blocks=(1, 1, 2), planes=1):
+def fresh(channels=(6, 8, 10), blocks=(1, 1, 2), planes=1, hidden=None):
     torch.manual_seed(0)
-    return SliceProjectionNetwork(channels, blocks, 4, 4, planes).eval()
+    return SliceProjectionNetwork(channels, blocks, 4, 4, planes, hidden).eval()
 
 
 def network(**sizes):
@@ -53,6 +53,27 @@ def test_the_result_has_the_rows_asked_for_and_the_columns_of_the_slices(slices,
     )
     assert result.shape == (2, 1, count, width)
     assert result.isfinite().all()
+
+
+def test_channels_within_blocks_that_the_next_convolution_ignores_may_be_left_out():
+    whole, narrow = network(), fresh(hidden=(3, 4, 5, 6, 2))
+    state = whole.state_dict()  # shares its memory
+    for name, block in narrow.trunk.named_modules():
+        if isinstance(block, GeometryBlock):
+            kept = block.conv1.out_channels
+            parts = {part: f"trunk.{name}.{part}" for part in block.state_dict()}
+            state[parts["conv2.weight"]][:, kept:] = 0
+            state[parts["conv2.weight"]] = state[parts["conv2.weight"]][:, :kept]
+            for part in ("conv1.weight", "conv1.bias"):
+                state[parts[part]] = state[parts[part]][:kept]
+            for part in ("project.weight", "project.bias"):
+                state[parts[part]] = torch.cat([one[:kept] for one in state[parts[part]].chunk(2)])
+    narrow.load_state_dict(state)
+    close(narrow(image(1, 6, 9), lengths(), rows(20)), whole(image(1, 6, 9), lengths(), rows(20)))
+    widths = [
+        [block.conv1.out_channels for block in level.blocks] for level in (*narrow.trunk.down, *narrow.trunk.after)
+    ]
+    assert widths == [[3], [4], [5, 5], [6], [2]]
 
 
 # Neighbouring planes

@@ -1,5 +1,7 @@
 """Laws of the training pairs of stage 1 on the measured slices, and of a training with them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,12 +10,15 @@ from scripts.method.losses import FlowLoss, KnownLoss, LesionLoss, Reconstructio
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.schedule import euler_times
 from scripts.method.slice_projection import SliceProjectionNetwork
-from scripts.method.weights import read_card
+from scripts.method.weights import read_card, save_weights
 from scripts.train.batches import DistilBatch, FlowBatch, PrecisionInferer, TaughtBatch, TaughtDistilBatch
 from scripts.train.simulation import RandAcquired
 from scripts.train.slice_patches import RandSlicePatchd
 from tests import nano
-from tests.config_files import on_slices, raw
+from tests.config_files import on_slices, parser, raw
+from tests.fixtures import CARD
+from tests.method.test_error_pattern import CALIBRATION
+from tests.method.test_networks import perturb
 
 TOLD = ("lengths", "rows", "guide", "guide_slices")
 SIZES = (6, 10, 20)  # slices, columns, rows
@@ -344,6 +349,23 @@ def test_one_command_trains_both_stages_and_makes_the_flow_one_step(tmp_path, da
     assert all(torch.equal(estimate[name], one[name]) for name in one if name.startswith("apn."))
     assert any(not torch.equal(flow[name], one[name]) for name in one if name.startswith("velocity."))
     assert (read_card(tmp_path / "model.pt").n_max, read_card(tmp_path / "one_step.pt").n_max) == (5, 1)
+
+
+@pytest.mark.slow
+def test_a_training_beside_a_teacher_begins_as_it_and_has_its_card_without_its_error_map(tmp_path, dataset_dir):
+    network_def = on_slices([8, 12], 8, [8, 16], norm=False, noise=True)
+    teacher = perturb(parser("inference.yaml", network_def=network_def).get_parsed_content("network_def"))
+    card = replace(CARD, version="0", n_max=1, error_map=CALIBRATION)
+    save_weights(teacher, tmp_path / "teacher.pt", card, torch.float32)
+    options = {"training": raw("taught.yaml")["training"], "stage1_epochs": 1, "distil_epochs": 1}
+    given = {**SLICES, **options, "network_def": network_def, "teacher": str(tmp_path / "teacher.pt")}
+    nano.workflow(tmp_path / "out", dataset_dir, "training", ["taught.yaml"], **given).run()
+    before, after = nano.load(tmp_path / "teacher.pt"), nano.load(tmp_path / "out" / "one_step.pt")
+    moved = {name: (after[name] - before[name]).abs().max() for name in before}
+    assert 0 < max(moved.values()) < 0.05
+    assert all(any(moved[name] for name in moved if name.startswith(part)) for part in ("apn.", "velocity."))
+    made, version = read_card(tmp_path / "out" / "one_step.pt"), parser("inference.yaml")["_meta_::version"]
+    assert made == replace(card, version=version, error_map=None, sha256=made.sha256)
 
 
 # Neighbouring planes
