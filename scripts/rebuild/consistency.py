@@ -165,6 +165,7 @@ def reconcile(result: Tensor, slices: Slices, without: Sequence[int] = ()) -> Te
     inside = signal * head
     energy = inside.square().sum(in_slice, keepdim=True).clamp(min=torch.finfo(signal.dtype).tiny)
     surplus = surplus - inside * ((surplus * inside).sum(in_slice, keepdim=True) / energy)
-    surplus.index_fill_(slices.acquisition.slice_axis, torch.tensor(without, dtype=torch.long), 0)
+    left_out = torch.tensor(without, dtype=torch.long, device=surplus.device)
+    surplus.index_fill_(slices.acquisition.slice_axis, left_out, 0)
     fitted = acquire(result, slices.acquisition) - surplus
     return project(result, slices.like(fitted), noise_over_error(slices), SMOOTHNESS)
