@@ -104,7 +104,7 @@ def evaluate_guided(
     rebuilder: Rebuilder,
     output_dir: str | os.PathLike,
     thicknesses: Sequence[float],
-    motion: Sequence[float] = (5.0, 5.0),
+    largest_motion: Sequence[float] = (5.0, 5.0),
     shading: float = 0.2,
     guide_noise: float = 0.01,
     noise: float = 0.0,
@@ -123,7 +123,7 @@ def evaluate_guided(
         rebuilder: that registers the guides.
         output_dir: where the tables are written.
         thicknesses: of the slices, in mm.
-        motion, shading, guide_noise: see `drawn_guide`.
+        largest_motion, shading, guide_noise: see `drawn_guide`.
         noise: in the slices of the scan, as a share of the truth's range.
         seed: of what is drawn for a guide, with the places of volume and guide in their lists.
         slab: see `paired.evaluate`. Guides stay whole.
@@ -133,12 +133,12 @@ def evaluate_guided(
         A row for each volume, thickness, method and guide. The method's name has the guide's contrast.
     """
     thicknesses = lengths(thicknesses)
-    most = check_draws(motion, seed, shading=shading, guide_noise=guide_noise, noise=noise)
+    most = check_draws(largest_motion, seed, shading=shading, guide_noise=guide_noise, noise=noise)
     with_guides = [item for item in volumes if item.get("guides")]
     if not with_guides:
         raise InputError('no volume has guides: expected "guides" in the datalist (docs/training.md). Add them.')
     contrasts = {item["label"]: item["contrast"] for item in volumes}
-    options: dict[str, object] = {"thicknesses": thicknesses, "motion": list(motion)}
+    options: dict[str, object] = {"thicknesses": thicknesses, "largest_motion": list(largest_motion)}
     options |= {"shading": shading, "guide_noise": guide_noise, "noise": noise, "seed": seed}
     options |= {"slab": slab, **(about or {})}
     rows: list[dict] = []

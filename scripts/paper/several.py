@@ -121,14 +121,18 @@ def several_stacks(
     return stacks
 
 
-def check_draws(motion: Sequence[float], seed: int, **shares: float) -> tuple[float, float]:
+def check_draws(largest_motion: Sequence[float], seed: int, **shares: float) -> tuple[float, float]:
     """Most degrees and mm of what is drawn, beside shares of intensity, each 0 or more."""
     for name, value in shares.items():
         expect(is_number(value, 0), name, value, "a share, 0 or more")
-    pair = isinstance(motion, Sequence) and len(motion) == 2 and all(is_number(one, 0) for one in motion)
-    expect(pair, "motion", motion, "degrees and mm, [5.0, 5.0]")
+    pair = (
+        isinstance(largest_motion, Sequence)
+        and len(largest_motion) == 2
+        and all(is_number(one, 0) for one in largest_motion)
+    )
+    expect(pair, "largest_motion", largest_motion, "degrees and mm, [5.0, 5.0]")
     expect(isinstance(seed, int), "seed", seed, "a whole number")
-    return motion[0], motion[1]
+    return largest_motion[0], largest_motion[1]
 
 
 def evaluate_several(
@@ -137,7 +141,7 @@ def evaluate_several(
     output_dir: str | os.PathLike,
     thicknesses: Sequence[float],
     stacks: int = 2,
-    motion: Sequence[float] = (5.0, 5.0),
+    largest_motion: Sequence[float] = (5.0, 5.0),
     shading: float = 0.2,
     noise: float = 0.01,
     seed: int = 0,
@@ -156,7 +160,7 @@ def evaluate_several(
         output_dir: where the tables are written.
         thicknesses: of the slices, in mm.
         stacks: of each head; they take the volume's sharp axes in turn.
-        motion, shading, noise: see `several_stacks`.
+        largest_motion, shading, noise: see `several_stacks`.
         seed: of what is drawn for a volume, with the volume's place among `volumes`.
         combine: stacks -> the volume on the grid of the first, and a part for each.
         about: more lines for the tables.
@@ -166,8 +170,8 @@ def evaluate_several(
     """
     thicknesses = lengths(thicknesses)
     expect(isinstance(stacks, int) and is_number(stacks, 2), "stacks", stacks, "a whole number, 2 or more")
-    most = check_draws(motion, seed, shading=shading, noise=noise)
-    options = {"thicknesses": thicknesses, "stacks": stacks, "motion": list(motion), "shading": shading}
+    most = check_draws(largest_motion, seed, shading=shading, noise=noise)
+    options = {"thicknesses": thicknesses, "stacks": stacks, "largest_motion": list(largest_motion), "shading": shading}
     options |= {"noise": noise, "seed": seed, **(about or {})}
     rows: list[dict] = []
     table = pd.DataFrame()

@@ -59,7 +59,9 @@ def test_each_method_has_a_row_with_each_guide(rebuilder, tmp_path, refusal):
     volumes = head(tmp_path)
     by = {"local regression": local_regression, "DRIFT": rebuilder}
     given = (METHODS, by, rebuilder, tmp_path / "out", [6.0])
-    table = evaluate_guided(volumes, *given, motion=(3.0, 3.0), guide_noise=0.0).set_index("method")["psnr_head"]
+    table = evaluate_guided(volumes, *given, largest_motion=(3.0, 3.0), guide_noise=0.0).set_index("method")[
+        "psnr_head"
+    ]
     assert list(table.index) == ["cubic spline", "local regression, by T1w", "DRIFT, by T1w"]
     assert table["local regression, by T1w"] > table["cubic spline"] + 0.5
     assert "no volume has guides" in refusal(evaluate_guided, volumes[1:], *given)
