@@ -107,7 +107,7 @@ def evaluate_guided(
     largest_motion: Sequence[float] = (5.0, 5.0),
     shading: float = 0.2,
     guide_noise: float = 0.01,
-    noise: float = 0.0,
+    simulated_noise: float = 0.0,
     seed: int = 0,
     slab: int | None = None,
     about: Mapping | None = None,
@@ -124,7 +124,7 @@ def evaluate_guided(
         output_dir: where the tables are written.
         thicknesses: of the slices, in mm.
         largest_motion, shading, guide_noise: see `drawn_guide`.
-        noise: in the slices of the scan, as a share of the truth's range.
+        simulated_noise: in the slices of the scan, as a share of the truth's range.
         seed: of what is drawn for a guide, with the places of volume and guide in their lists.
         slab: see `paired.evaluate`. Guides stay whole.
         about: more lines for the tables.
@@ -133,13 +133,13 @@ def evaluate_guided(
         A row for each volume, thickness, method and guide. The method's name has the guide's contrast.
     """
     thicknesses = lengths(thicknesses)
-    most = check_draws(largest_motion, seed, shading=shading, guide_noise=guide_noise, noise=noise)
+    most = check_draws(largest_motion, seed, shading=shading, guide_noise=guide_noise, simulated_noise=simulated_noise)
     with_guides = [item for item in volumes if item.get("guides")]
     if not with_guides:
         raise InputError('no volume has guides: expected "guides" in the datalist (docs/training.md). Add them.')
     contrasts = {item["label"]: item["contrast"] for item in volumes}
     options: dict[str, object] = {"thicknesses": thicknesses, "largest_motion": list(largest_motion)}
-    options |= {"shading": shading, "guide_noise": guide_noise, "noise": noise, "seed": seed}
+    options |= {"shading": shading, "guide_noise": guide_noise, "simulated_noise": simulated_noise, "seed": seed}
     options |= {"slab": slab, **(about or {})}
     rows: list[dict] = []
     table = pd.DataFrame()
@@ -152,7 +152,7 @@ def evaluate_guided(
             check_thickness(name, axis, edge, thickness)
             thick = slices_of(sharp, axis, thickness)
             rng = np.random.default_rng([seed, place])
-            add_noise(thick, noise * data_range(truth.volume), rng)
+            add_noise(thick, simulated_noise * data_range(truth.volume), rng)
             acquisition = Acquisition.of(thick)
             known = dict(methods)
             for number, path in enumerate(item["guides"]):

@@ -143,7 +143,7 @@ def evaluate_several(
     stacks: int = 2,
     largest_motion: Sequence[float] = (5.0, 5.0),
     shading: float = 0.2,
-    noise: float = 0.01,
+    simulated_noise: float = 0.01,
     seed: int = 0,
     combine: Callable[[Sequence[Stack]], tuple[MetaTensor, list[Part]]] = together,
     about: Mapping | None = None,
@@ -160,7 +160,7 @@ def evaluate_several(
         output_dir: where the tables are written.
         thicknesses: of the slices, in mm.
         stacks: of each head; they take the volume's sharp axes in turn.
-        largest_motion, shading, noise: see `several_stacks`.
+        largest_motion, shading, simulated_noise: see `several_stacks`.
         seed: of what is drawn for a volume, with the volume's place among `volumes`.
         combine: stacks -> the volume on the grid of the first, and a part for each.
         about: more lines for the tables.
@@ -170,9 +170,9 @@ def evaluate_several(
     """
     thicknesses = lengths(thicknesses)
     expect(isinstance(stacks, int) and is_number(stacks, 2), "stacks", stacks, "a whole number, 2 or more")
-    most = check_draws(largest_motion, seed, shading=shading, noise=noise)
+    most = check_draws(largest_motion, seed, shading=shading, simulated_noise=simulated_noise)
     options = {"thicknesses": thicknesses, "stacks": stacks, "largest_motion": list(largest_motion), "shading": shading}
-    options |= {"noise": noise, "seed": seed, **(about or {})}
+    options |= {"simulated_noise": simulated_noise, "seed": seed, **(about or {})}
     rows: list[dict] = []
     table = pd.DataFrame()
     for place, item in enumerate(volumes):
@@ -186,7 +186,7 @@ def evaluate_several(
             for axis in axes:
                 check_thickness(name, axis, float(voxel_spacing(affine)[axis]), thickness)
             rng = np.random.default_rng([seed, place])
-            drawn = several_stacks(affine, sharp.as_tensor()[0], axes, thickness, rng, most, shading, noise)
+            drawn = several_stacks(affine, sharp.as_tensor()[0], axes, thickness, rng, most, shading, simulated_noise)
             case = case_of(item, Acquisition.of(drawn[0][0]))
             for label, method in methods.items():
                 for row in _rows(label, method, drawn, combine, truth):

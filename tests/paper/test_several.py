@@ -14,7 +14,7 @@ from scripts.paper.several import evaluate_several, random_gain, random_motion, 
 from scripts.rebuild.registration import angle_and_shift
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
-from tests.config_files import parser
+from tests import nano
 from tests.stacks import AFFINE, CENTRE, SHAPE, person
 
 
@@ -44,9 +44,9 @@ def test_each_way_has_a_row_and_together_is_the_best(tmp_path, refusal):
         evaluate_several, [volume | {"sharp_axes": (0,)}], methods, tmp_path, [6.0]
     )
     assert "stacks is 1" in refusal(evaluate_several, [volume], methods, tmp_path, [6.0], stacks=1)
-    table = evaluate_several([volume], methods, tmp_path / "out", [6.0], largest_motion=(3, 3), noise=0.0).set_index(
-        "method"
-    )
+    table = evaluate_several(
+        [volume], methods, tmp_path / "out", [6.0], largest_motion=(3, 3), simulated_noise=0.0
+    ).set_index("method")
     assert list(table.index) == [f"cubic spline, {way}" for way in ("stack 1", "stack 2", "mean", "together")]
     assert table["psnr_head"].idxmax() == "cubic spline, together"
     assert table["weave"]["cubic spline, together"] > 1.2 and table["weave"].notna().all()
@@ -60,7 +60,7 @@ def test_each_way_has_a_row_and_together_is_the_best(tmp_path, refusal):
         ({"largest_motion": 5}, "largest_motion is 5: expected degrees and mm"),
         ({"largest_motion": [5.0, -1.0]}, "largest_motion is"),
         ({"stacks": 2.5}, "stacks is 2.5: expected a whole number, 2 or more"),
-        ({"noise": "a lot"}, "noise is 'a lot': expected a share, 0 or more"),
+        ({"simulated_noise": "a lot"}, "simulated_noise is 'a lot': expected a share, 0 or more"),
         ({"thicknesses": [0.5]}, "slices of 0.5 mm cannot be simulated"),
     ],
 )
@@ -71,7 +71,16 @@ def test_what_cannot_be_simulated_is_refused(given, said, tmp_path):
         evaluate_several(volumes, {}, tmp_path / "out", **{"thicknesses": [4.0], **given})
 
 
-@pytest.mark.parametrize("file", ["paper/guided.yaml", "paper/several.yaml"])
-def test_options_of_the_command_mean_the_same_in_what_is_stacked_on_it(file):
-    """Else what the command calls refuses them."""
-    assert parser("evaluate.yaml", file, device="cpu").get_parsed_content("rebuilder").motion is True
+@pytest.mark.slow
+@pytest.mark.parametrize("run_id", ["guided", "several"])
+def test_the_command_of_the_pages_runs(run_id, tmp_path):
+    """Its options mean the same as in the files below it."""
+    volume, affine = person(), torch.from_numpy(AFFINE)
+    for name, one in {"T2w": volume, "T1w": volume.sqrt()}.items():
+        nib.save(nib.Nifti1Image(one.numpy(), affine.numpy()), tmp_path / f"{name}.nii.gz")
+    item = {"image": "T2w.nii.gz", "sharp_axes": [0, 1], "contrast": "T2w", "guides": ["T1w.nii.gz"]}
+    (tmp_path / "list.json").write_text(json.dumps({"training": [], "validation": [item]}))
+    given = {"dataset_dir": str(tmp_path / "list.json"), "output_dir": str(tmp_path / "out"), "thicknesses": [6.0]}
+    nano.initialised(["inference.yaml", "evaluate.yaml", f"paper/{run_id}.yaml"], run_id, **given).run()
+    options = json.loads((tmp_path / "out" / "evaluation.json").read_text())["options"]
+    assert options["largest_motion"] == [5.0, 5.0] and options["simulated_noise"] == 0.0
