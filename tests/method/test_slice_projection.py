@@ -70,10 +70,9 @@ def test_channels_within_blocks_that_the_next_convolution_ignores_may_be_left_ou
                 state[parts[part]] = torch.cat([one[:kept] for one in state[parts[part]].chunk(2)])
     narrow.load_state_dict(state)
     close(narrow(image(1, 6, 9), lengths(), rows(20)), whole(image(1, 6, 9), lengths(), rows(20)))
-    widths = [
-        [block.conv1.out_channels for block in level.blocks] for level in (*narrow.trunk.down, *narrow.trunk.after)
-    ]
-    assert widths == [[3], [4], [5, 5], [6], [2]]
+    for one, widths in ((whole, [[6], [8], [10, 10], [8], [6]]), (narrow, [[3], [4], [5, 5], [6], [2]])):
+        levels = (*one.trunk.down, *one.trunk.after)
+        assert [[block.conv1.out_channels for block in level.blocks] for level in levels] == widths
 
 
 # Neighbouring planes

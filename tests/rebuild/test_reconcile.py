@@ -161,7 +161,7 @@ def test_a_blob_goes_back_and_a_pixels_noise_does_not():
     change = reconcile(flat, Slices(y, LAYERED)) - flat
     assert change[28:36, 28:36, 27:33].mean() == pytest.approx(150, rel=0.1)
     noise = reconcile(truth, Slices(y, LAYERED)) - reconcile(truth, Slices(clean, LAYERED))
-    assert noise[10:54, 10:54].std() < 0.5 * 20.0
+    assert noise[10:54, 10:54].std() < 0.46 * 20.0
 
 
 def test_slices_that_are_left_out_move_nothing():
