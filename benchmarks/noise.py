@@ -38,7 +38,7 @@ def simulated(item, width, thickness, slab):
     """The truth of a volume as a matrix of that width shows it, and the acquisition of its slices."""
     volume = read_volume(item["label"])
     axis, sizes = item["sharp_axes"][-1], read_lesion_sizes(item, volume)
-    whole = acquired_truth(volume, axis, (width, width))
+    whole = acquired_truth(volume, axis, Noise(0.0, (width, width)))
     sharp, clean = (central_slab(one, axis, slab) for one in (whole, denoised(whole, item["sharp_axes"])))
     kept = None if sizes is None else central_slab(sizes, axis, slab)
     edge = float(voxel_spacing(volume.affine)[axis])

@@ -275,7 +275,7 @@ def evaluate(
         name, volume = Path(item["label"]).name, read_volume(item["label"])
         lesions = read_lesion_sizes(item, volume)
         for axis in item["sharp_axes"] if axes == "all" else item["sharp_axes"][:1]:
-            whole_truth = acquired_truth(volume, axis, noise.widths)
+            whole_truth = acquired_truth(volume, axis, noise)
             sharp, edge = central_slab(whole_truth, axis, slab), float(voxel_spacing(volume.affine)[axis])
             if sharp.max() == sharp.min():
                 raise InputError(f"{name} is constant where it is evaluated: expected a head. Leave this volume out.")

@@ -63,7 +63,7 @@ class LesionLoss(nn.Module):
     """A loss, and again the Charbonnier error of lesions: noise hides lesions, and their mean error is nobody's loss.
 
     Lesions fill few pixels. The best mean answer to noisy slices takes a faint one for noise. The weight makes an error
-    of a lesion as dear as one of `weight + 1` other pixels.
+    of a large lesion as dear as one of `weight + 1` other pixels.
 
     Args:
         loss: of images.
@@ -78,10 +78,10 @@ class LesionLoss(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """`prediction` is `(B, 1, H, W)`; `target`, `(B, 2, H, W)`, the truth and the lesions' share of each pixel."""
+        """`prediction` is `(B, 1, H, W)`; `target`, `(B, 2, H, W)`, the truth and each pixel's weight (`RandLesiond`)."""
         truth, lesions = target.chunk(2, dim=1)
-        seen = lesions * truth.isfinite()
-        error = charbonnier(seen * prediction, seen * truth.nan_to_num(), self.epsilon)
+        off = torch.where(truth.isfinite(), prediction - truth.nan_to_num(), 0.0)
+        error = (lesions * (torch.sqrt(off**2 + self.epsilon**2) - self.epsilon)).mean()
         return self.loss(prediction, truth) + self.weight * error
 
 

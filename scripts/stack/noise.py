@@ -2,15 +2,15 @@
 
     white in k-space -> zero-filled: smooth over some pixels -> magnitude: Rician
 
-A scanner often fills k-space with zeros, so that pixels are up to twice as fine as what it measured. Neighbouring
-pixels then share their noise, and image and noise end at one frequency. Slices are measured one by one: their noises
-are independent.
+A scanner often fills k-space with zeros, so that pixels are up to three times as fine as what it measured. Neighbouring
+pixels then share their noise, and image and noise end at one frequency. The measured part of k-space is a rectangle, or
+an ellipse without the rectangle's corners. Slices are measured one by one: their noises are independent.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,17 +18,19 @@ from scipy import fft
 from scipy.optimize import nnls
 from torch import Tensor
 
-TAPER = 0.75  # of the band, where scanners' filters begin to fall to its end
-WIDEST = 2.2  # pixels; scanners rarely interpolate further
+TAPERS = (0.5, 0.75, 0.95)  # of the band, where filters of scanners begin to fall to its end
+WIDEST = 3.0  # pixels; scanners rarely interpolate further
 PATCH = 24  # pixels; edge of the patches whose spectra are looked at, and a third of it at least
 FLATTEST = 0.3  # of the patches in the head
 LOWEST = 2.5 / 16  # per pixel; what is coarser is anatomy
 FALL = 5  # exponent of the spectrum of anatomy
 FAINT = 0.01  # of the power at low frequencies; what is less is as good as none
 ROUNDING = 1e-7  # of float32
-MANY = 256  # pixels along an axis of a common slice
+MANY = 128  # frequencies along an axis, of which the band's share is taken
+NEARLY = 1.6  # pixels; how wide acquired pixels may be yet, once slices are about as coarse
 NOISY = 0.5  # of the least power inside the band is noise, however much texture explains
 HELD = 0.3  # of the power; a band that lets less through says nothing of levels
+WITHIN = 0.9  # of the acquired pixels' widths; slices that are made coarser by it keep all of their band
 
 
 @dataclass(frozen=True)
@@ -38,26 +40,43 @@ class Noise:
     Attributes:
         deviation: its standard deviation, in the units of the slices, or of their range.
         widths: of the acquired pixels along the two in-plane axes, in pixels of the image, 1 or more.
+        round: whether the scanner left out the corners of k-space.
+        taper: where its filter begins to fall, as a share of the way to the end of the band.
     """
 
     deviation: float
     widths: tuple[float, float] = (1.0, 1.0)
+    round: bool = False
+    taper: float = 0.75
+
+    @property
+    def white(self) -> bool:
+        """Whether all of k-space was measured."""
+        return max(self.widths) <= 1 and not self.round
+
+    def kept(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """The share of each in-plane frequency that the scanner keeps: 1 inside its band, 0 beyond.
+
+        Along an axis the band ends at `1 / (2 width)`. Beyond the taper it falls as a cosine does.
+
+        Args:
+            first, second: frequencies along the two axes, per pixel, `(n,)` and `(m,)`.
+
+        Returns:
+            `(n, m)`.
+        """
+        places = [2 * width * frequency for width, frequency in zip(self.widths, (first, second))]  # 1 at the end
+        if self.round:
+            return self._fall(np.hypot(*np.ix_(*places)))
+        return np.outer(*(self._fall(one) if width > 1 else np.ones(len(one)) for one, width in zip(places, self.widths)))
+
+    def _fall(self, place: np.ndarray) -> np.ndarray:
+        return np.cos(np.pi / 2 * ((place - self.taper) / (1 - self.taper)).clip(0, 1)) * (place < 1)
 
     def power(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Its power at in-plane frequencies, per pixel, over that of white noise: `(n, m)`, 1 on average over all."""
-        bands = [np.square(band(f, width)) for f, width in zip((first, second), self.widths)]
-        return np.outer(*(one / one.mean() for one in bands))
-
-
-def band(frequency: np.ndarray, width: float) -> np.ndarray:
-    """The share of each frequency, per pixel, that a scanner keeps: 1 inside its band, 0 beyond.
-
-    The band ends at `1 / (2 width)`. Over its last quarter it falls as a cosine does.
-    """
-    if width <= 1:
-        return np.ones(len(frequency))
-    place = 2 * width * frequency  # 1 at the end of the band
-    return np.cos(np.pi / 2 * ((place - TAPER) / (1 - TAPER)).clip(0, 1)) * (place < 1)
+        kept = np.square(self.kept(first, second))
+        return kept / kept.mean()
 
 
 def cosine_frequencies(count: int) -> np.ndarray:
@@ -65,20 +84,19 @@ def cosine_frequencies(count: int) -> np.ndarray:
     return np.arange(count) / (2 * count)
 
 
-def kept_variance(count: int, width: float) -> float:
-    """The share of white noise's variance that the band keeps, along an axis of `count` pixels."""
-    return float(np.square(band(cosine_frequencies(count), width)).mean())
+def band_limited(image: Tensor, axes: Sequence[int], noise: Noise) -> Tensor:
+    """An image as the scanner shows it that has such noise: along both `axes` with its band; mirrored at its ends."""
+    if noise.white:
+        return image
+    spectrum = fft.dctn(image.numpy(), axes=axes, norm="ortho")
+    kept = noise.kept(*(cosine_frequencies(image.shape[axis]) for axis in axes))
+    spectrum *= _along(kept.astype(spectrum.dtype), axes, image.dim())
+    return torch.from_numpy(fft.idctn(spectrum, axes=axes, norm="ortho"))
 
 
-def band_limited(image: Tensor, axes: Sequence[int], widths: Sequence[float]) -> Tensor:
-    """An image as a coarser matrix shows it: along `axes` without frequencies above `band`; mirrored at its ends."""
-    for axis, width in zip(axes, widths):
-        if width > 1:
-            spectrum = fft.dct(image.numpy(), axis=axis, norm="ortho")
-            kept = band(cosine_frequencies(image.shape[axis]), width).astype(spectrum.dtype)
-            spectrum = np.moveaxis(np.moveaxis(spectrum, axis, -1) * kept, -1, axis)
-            image = torch.from_numpy(fft.idct(spectrum, axis=axis, norm="ortho"))
-    return image
+def _along(plane: np.ndarray, axes: Sequence[int], count: int) -> np.ndarray:
+    """A plane `(n, m)` as an array of `count` axes, two of which are `axes`."""
+    return np.moveaxis(plane.reshape(*plane.shape, *[1] * (count - 2)), (0, 1), axes)
 
 
 def with_noise(slices: Tensor, axes: Sequence[int], noise: Noise, drawn: Tensor) -> Tensor:
@@ -92,8 +110,8 @@ def with_noise(slices: Tensor, axes: Sequence[int], noise: Noise, drawn: Tensor)
     if not noise.deviation:
         return slices
     inside = [axis % slices.dim() + 1 for axis in axes]
-    kept = math.prod(kept_variance(drawn.shape[axis], width) for axis, width in zip(inside, noise.widths))
-    real, imaginary = band_limited(drawn, inside, noise.widths) * (noise.deviation / math.sqrt(kept))
+    kept = np.square(noise.kept(*(cosine_frequencies(drawn.shape[axis]) for axis in inside))).mean()
+    real, imaginary = band_limited(drawn, inside, noise) * (noise.deviation / math.sqrt(kept))
     return torch.hypot(slices + real, imaginary)
 
 
@@ -110,16 +128,19 @@ def magnitude(signal: Tensor, deviation: float) -> Tensor:
 
 
 def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
-    """The noise that slices show: its standard deviation, and how far it was interpolated along either in-plane axis.
+    """The noise that slices show: its standard deviation, and what the scanner measured of k-space.
 
     In the spectrum of small flat patches, noise is a plateau up to the end of the scanner's band. Anatomy falls from
     low to high frequencies, with their fifth power. So the model of the spectrum is
 
-        B(f) B(g) (N + T (f^2 + g^2)^-2.5)
+        B(f, g) (N + T (f^2 + g^2)^-2.5)
 
-    with a plateau `N`, a texture `T`, and a `band` of each axis, whose widths are searched. A falling spectrum is no
+    with a plateau `N`, a texture `T`, and a band `B`, whose shape, widths and taper are searched. A falling spectrum is no
     noise, and a flat one no texture. Texture of 1 % of the range or less cannot be told from noise, and the other way
     round: docs/benchmarks_appendix.md says how far.
+
+    Interpolated slices are looked at twice: as they are, for the band, and with pixels about as wide as the acquired
+    ones. There patches are as wide as in slices that nobody interpolated, and no part of the spectrum is empty.
 
     Patches are the flattest ones in the head, and not dark: there, noise of magnitude images is weaker.
 
@@ -130,7 +151,25 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
     Returns:
         The noise in the units of the volume; 0 where no patch fits into the slices.
     """
-    power = _spectrum(volume.numpy(), slice_axis, head.numpy())
+    slices, inside = (np.moveaxis(one.numpy(), slice_axis, 0) for one in (volume, head))
+    rough = _fitted(slices, inside, WIDEST, 0.1)
+    sizes = [round(n / max(1.0, WITHIN * width)) for n, width in zip(slices.shape[1:], rough.widths)]
+    coarser = [n / size for n, size in zip(slices.shape[1:], sizes)]
+    found = _fitted(_resampled(slices, sizes), _resampled(inside.astype(np.float32), sizes) > 0.5, NEARLY, 0.05)
+    return replace(found, widths=tuple(one * width for one, width in zip(coarser, found.widths)))
+
+
+def _resampled(slices: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Slices `(S, H, W)` with fewer pixels, without the frequencies that those cannot show: `(S, *sizes)`."""
+    if slices.shape[1:] == tuple(sizes):
+        return slices
+    spectrum = fft.dctn(slices, axes=(1, 2), norm="ortho")[:, : sizes[0], : sizes[1]]
+    return fft.idctn(spectrum, axes=(1, 2), norm="ortho") * math.sqrt(math.prod(sizes) / math.prod(slices.shape[1:]))
+
+
+def _fitted(slices: np.ndarray, inside: np.ndarray, widest: float, step: float) -> Noise:
+    """The noise whose spectrum fits best, of both shapes, all tapers and widths from 1 to `widest` pixels."""
+    power = _spectrum(slices, inside)
     if len(power) <= LOWEST * PATCH:
         return Noise(0.0)
     frequency = np.arange(len(power)) / (2 * (len(power) - 1))
@@ -141,32 +180,42 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
     if faint <= ROUNDING**2 * power.max():
         return Noise(0.0)
     found = np.maximum(found, ROUNDING * faint)
-    seen = dict[float, np.ndarray]()  # power of the band; the windows of `_spectrum`, Hann's, blur it by a frequency
-    for width in np.arange(1.0, WIDEST + 0.21, 0.05).round(2).tolist():
-        mirrored = np.pad(np.square(band(frequency, width)), 1, mode="reflect")
-        seen[width] = np.convolve(mirrored, [1 / 6, 2 / 3, 1 / 6], mode="valid")
-    best, level, widths = math.inf, 0.0, (1.0, 1.0)
-    for first, second in itertools.product(seen, repeat=2):
-        kept = np.outer(seen[first], seen[second])[cells]
-        inside = kept > HELD
-        if not inside.any():
+    best, noise = math.inf, Noise(0.0)
+    steps = np.arange(1.0, widest + step / 2, step).round(2).tolist()
+    common = cosine_frequencies(MANY)
+    for *widths, shape, taper in itertools.product(steps, steps, (False, True), TAPERS):
+        tried = Noise(1.0, (widths[0], widths[1]), shape, taper)
+        if tried.white and taper != TAPERS[0]:
             continue
-        relative = kept[inside] / found[inside]  # so that each error counts by its own size
-        (plateau, slope), _ = nnls(np.column_stack([relative, relative * texture[inside]]), np.ones(len(relative)))
-        plateau = max(plateau, NOISY * (found[inside] / kept[inside]).min())
+        kept = _blurred(np.square(tried.kept(frequency, frequency)))[cells]
+        held = kept > HELD
+        if not held.any():
+            continue
+        relative = kept[held] / found[held]  # so that each error counts by its own size
+        (plateau, slope), _ = nnls(np.column_stack([relative, relative * texture[held]]), np.ones(len(relative)))
+        plateau = max(plateau, NOISY * (found[held] / kept[held]).min())
         off = np.square(np.log((plateau + slope * texture) * kept + faint) - np.log(found + faint)).sum()
         if off < best:
-            best, level, widths = off, plateau, (first, second)
-    share = math.prod(kept_variance(MANY, width) for width in widths)
-    return Noise(math.sqrt(level * share), widths)
+            best, level, noise = off, plateau, tried
+    share = np.square(noise.kept(common, common)).mean()
+    return replace(noise, deviation=math.sqrt(level * share))
 
 
-def _spectrum(volume: np.ndarray, slice_axis: int, head: np.ndarray) -> np.ndarray:
+def _blurred(power: np.ndarray) -> np.ndarray:
+    """Power `(n, n)` as the windows of `_spectrum`, Hann's, show it: blurred by a frequency along either axis."""
+    for axis in (0, 1):
+        before, after = (np.roll(power, step, axis) for step in (1, -1))
+        ends = [tuple(slice(None) if one != axis else index for one in (0, 1)) for index in (0, 1, -1, -2)]
+        before[ends[0]], after[ends[2]] = power[ends[1]], power[ends[3]]  # mirrored
+        power = before / 6 + 2 / 3 * power + after / 6
+    return power
+
+
+def _spectrum(slices: np.ndarray, inside: np.ndarray) -> np.ndarray:
     """Mean power of the head's flattest patches by frequency, `(n, n)` from 0 to a half per pixel.
 
     White noise of variance 1 has the power 1. The array is empty where the slices hold no patch.
     """
-    slices, inside = np.moveaxis(volume, slice_axis, 0), np.moveaxis(head, slice_axis, 0)
     shorter = min(slices.shape[1:])
     size = min(max(shorter // 3, PATCH // 3), PATCH) // 2 * 2  # small slices, too, hold several
     if size > shorter:
@@ -181,7 +230,7 @@ def _spectrum(volume: np.ndarray, slice_axis: int, head: np.ndarray) -> np.ndarr
     shown = patches[share >= min(1.0, float(share.max()))].astype(np.float64)
     window = np.outer(*[np.hanning(size + 2)[1:-1]] * 2)
     means = np.average(shown.reshape(len(shown), -1), axis=1, weights=window.ravel())
-    bright = means - volume.min() >= np.median(means - volume.min()) / 2
+    bright = means - slices.min() >= np.median(means - slices.min()) / 2
     shown = (shown - means[:, None, None])[bright] * (window / np.sqrt(np.square(window).mean()))
     power = np.square(np.abs(np.fft.fft2(shown))) / size**2
     lowest = np.arange(-2, 3)

@@ -1,7 +1,7 @@
 """How a batch becomes the arguments of a network, in either stage."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from monai.engines import PrepareBatch
@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import flag
 from ..method.flow import PathSample, endpoint_biased, state_at
-from ..method.networks import Drift, stage2_lengths
-from ..method.schedule import euler_times
+from ..method.networks import stage2_lengths
 
 THICKNESS = ("thickness",)  # the paper's stage 1 gets it beside the image; one on the slices gets lengths and rows
 
@@ -20,60 +19,23 @@ def _on(device, batchdata, names: Iterable[str], non_blocking: bool) -> list[Ten
     return [batchdata[name].to(device, non_blocking=non_blocking) for name in names]
 
 
-def _without_noise(conditions: Sequence[Tensor]) -> list[Tensor]:
-    lengths = conditions[0].clone()
-    lengths[:, 4] = 0
-    return [lengths, *conditions[1:]]
-
-
 @dataclass(eq=False)
 class ProjectionBatch(PrepareBatch):
     """Stage 1: degraded planes in, sharp planes out.
 
     Attributes:
         told: keys of the conditions, which the network gets beside the image.
+        target: keys of what the loss gets, beside each other as channels.
     """
 
     told: Sequence[str] = THICKNESS
+    target: Sequence[str] = ("label",)
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
-        """Returns `(image, label, conditions, {})` on the device."""
-        image, label, *conditions = _on(device, batchdata, ("image", "label", *self.told), non_blocking)
-        return image, label, tuple(conditions), {}
-
-
-@dataclass(eq=False)
-class TaughtBatch(PrepareBatch):
-    """Stage 1 beside a teacher: another stage 1's answer to the slices without noise is a part of the target.
-
-    The best answer to noisy slices is the mean of the truths that they may come from. It is as well the mean of the
-    best answers to the noiseless slices. Such a target varies less than truths do, so that a training of fewer patches
-    reaches it, and slices without noise lose nothing.
-
-    Attributes:
-        teacher: stage 1 of a trained network; put in evaluation mode and frozen.
-        share: of the teacher's answer in the target; the truth has the rest.
-        told: see `ProjectionBatch`. The first one is the lengths, whose last number is the noise.
-    """
-
-    teacher: nn.Module
-    inferer: Inferer
-    share: float
-    told: Sequence[str]
-
-    def __post_init__(self) -> None:
-        self.teacher.eval().requires_grad_(False)
-
-    def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
-        """Returns `(image, target, conditions, {})` on the device.
-
-        The target is `(B, 2, H, W)`, see `LesionLoss`; NaN where the truth is not known.
-        """
-        names = ("image", "label", "noiseless", "lesions", *self.told)
-        image, label, noiseless, lesions, *conditions = _on(device, batchdata, names, non_blocking)
-        with torch.no_grad():
-            taught = self.inferer(noiseless, self.teacher, *_without_noise(conditions))
-        return image, torch.cat([label + self.share * (taught - label), lesions], dim=1), tuple(conditions), {}
+        """Returns `(image, target, conditions, {})` on the device."""
+        image, *conditions = _on(device, batchdata, ("image", *self.told), non_blocking)
+        target = torch.cat(_on(device, batchdata, self.target, non_blocking), dim=1)
+        return image, target, tuple(conditions), {}
 
 
 class PrecisionInferer(SimpleInferer):
@@ -129,67 +91,3 @@ class FlowBatch(PrepareBatch):
             x1 = x1.masked_fill(outside[:, None, :, None], torch.nan)
         xt = state_at(x0, x1.where(x1.isfinite(), x0), t)
         return xt, PathSample(xt, x0, x1, t, partner), (thickness, t), {}
-
-
-@dataclass(eq=False)
-class DistilBatch(PrepareBatch):
-    """Distillation: one Euler step is to land where the flow of both stages lands (Liu et al., ICLR 2023).
-
-    Attributes:
-        teacher: both stages; put in evaluation mode and frozen.
-        steps: Euler steps of the teacher.
-        told: see `ProjectionBatch`.
-    """
-
-    teacher: Drift
-    inferer: Inferer
-    steps: int
-    told: Sequence[str] = THICKNESS
-
-    def __post_init__(self) -> None:
-        self.teacher.eval().requires_grad_(False)
-        self.times = euler_times(self.steps)
-
-    def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
-        """Returns `(x0, PathSample, (thickness, 0), {})` on the device; there are no pairs."""
-        image, *conditions = _on(device, batchdata, ("image", *self.told), non_blocking)
-        with torch.no_grad():
-            x0, x1 = self.both(image, conditions)
-        return _one_step(x0, x1, conditions[0])
-
-    def both(self, image: Tensor, conditions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Planes by the teacher's stage 1 alone, and by both stages."""
-        times = self.times.to(image)
-        x0 = self.inferer(image, self.teacher.apn, *conditions)
-        return x0, self.inferer(x0, self.teacher.refine, self.teacher.modulations(conditions[0], times), times)
-
-
-def _one_step(x0: Tensor, x1: Tensor, lengths: Tensor):
-    t, nobody = x0.new_zeros(len(x0)), torch.zeros(0, dtype=torch.long, device=x0.device)
-    return x0, PathSample(x0, x0, x1, t, nobody), (stage2_lengths(lengths), t), {}
-
-
-@dataclass(eq=False)
-class TaughtDistilBatch(DistilBatch):
-    """Distillation of noise: from another stage 1's estimate one step leads to `TaughtBatch`'s target of both stages.
-
-    Attributes:
-        apn: the stage 1 whose estimates the step leaves; put in evaluation mode and frozen.
-        share: of the teacher's answer in the target.
-    """
-
-    apn: nn.Module = field(kw_only=True)
-    share: float = field(kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.apn.eval().requires_grad_(False)
-
-    def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
-        """Returns what `DistilBatch` does; the target is NaN where the truth is not known."""
-        names = ("image", "label", "noiseless", *self.told)
-        image, label, noiseless, *conditions = _on(device, batchdata, names, non_blocking)
-        with torch.no_grad():
-            taught = self.both(noiseless, _without_noise(conditions))[1]
-            x0 = self.inferer(image, self.apn, *conditions)
-        return _one_step(x0, label + self.share * (taught - label), conditions[0])

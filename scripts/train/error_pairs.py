@@ -46,13 +46,13 @@ class RandSlabd(RandomizableTransform, MapTransform):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         label: Tensor = convert_to_tensor(data[key], track_meta=False)
-        target, pixel = data["spacing"]
+        _, pixel = data["spacing"]
         for dim, size in zip((1, 2), self.size):
             tissue = (label > TISSUE).float().mean((0, 3 - dim))
             label = label.narrow(dim, first_in_tissue(self.R, tissue, size), min(size, label.shape[dim]))
         self.acquired.set_random_state(state=self.R)
-        label, stacks = self.acquired.stacks(label, target)
-        thick, _, acquisition = stacks[0]
+        label, stacks = self.acquired.stacks(label, data["spacing"])
+        thick, acquisition = stacks[0]
         edges = torch.tensor([data["plane_spacing"], acquisition.slice_spacing, pixel, 1.0], dtype=torch.float64)
         image = MetaTensor(thick[None].contiguous(), affine=edges.diag())
         acquisition.attach(image)

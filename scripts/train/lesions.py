@@ -24,8 +24,8 @@ class RandLesiond(RandomizableTransform, MapTransform):
 
     A lesion is a blob with an irregular edge, brighter or darker than the tissue there, in part or in whole. A vessel
     is a thin bent tube, bright or dark. Both reach into neighbouring planes: a blob as an ellipsoid does, a tube along
-    its way. `KEY_lesions` in the data is the share of each pixel of the middle plane that
-    lesions cover.
+    its way. `KEY_lesions` in the data is the weight of each pixel of the middle plane: the
+    share that lesions cover, times the root of the largest diameter over theirs. Small lesions have few pixels.
 
     Args:
         keys: one key, `(N, H, W)`, an odd number of neighbouring planes in [0, 1]; `spacing` and `plane_spacing` in the
@@ -90,6 +90,7 @@ class RandLesiond(RandomizableTransform, MapTransform):
                 level = np.clip(np.median(held) + contrast, 0, 1)
                 weight *= self.R.uniform(0.5, 1)  # the tissue behind shines through
                 planes[box] += weight * (level - planes[box])
+                weight *= np.sqrt(self.diameters[1] / diameter)
                 covered[box[1:]] = np.maximum(covered[box[1:]], weight[middle])
 
     def _outline(self, z: np.ndarray, y: np.ndarray, x: np.ndarray, radius: float, edge: float) -> np.ndarray:

@@ -19,7 +19,7 @@ from ..stack import grid
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
-from ..stack.noise import Noise, band_limited, with_noise
+from ..stack.noise import TAPERS, Noise, band_limited, with_noise
 from ..stack.profile import acquire
 
 IN_PLANE = (0, 2)  # of planes (N, H, W) whose slice axis is the second
@@ -27,10 +27,9 @@ LEAST_NOISE = 0.003  # of the range
 
 
 class Acquired(NamedTuple):
-    """Thick slices `(N, S, W)` with noise, the same without it, and how they were acquired."""
+    """Thick slices `(N, S, W)` with noise, and how they were acquired."""
 
     slices: Tensor
-    noiseless: Tensor
     acquisition: Acquisition
 
 
@@ -152,8 +151,10 @@ class RandAcquired(RandomizableTransform, MapTransform):
         noise_error: standard deviation of the logarithm of the noise as an estimate finds it (`stated`), over the
             true one.
         false_noise: an estimate finds up to this share of the range in half of the stacks without noise.
-        max_width: half of the stacks are interpolated in plane, each axis by a factor uniform up to this one. The sharp
-            plane is then as band-limited as its noise.
+        interpolated_share: of the stacks, which are interpolated in plane. Half of these have a round band, and its
+            taper is uniform among scanners' (`stack.noise`). The sharp plane is then as band-limited as its noise.
+        max_width: along either axis they are interpolated by a factor that is uniform up to this one.
+        coarsest: acquired pixels of interpolated stacks, in mm, at most.
         common_thickness: half of the stacks have `T_i` uniform in this range, in mm, as far as it lies within the
             other one; null for none.
     """
@@ -170,7 +171,9 @@ class RandAcquired(RandomizableTransform, MapTransform):
     quiet_share: float = 1 / 3
     noise_error: float = 0.0
     false_noise: float = 0.0
+    interpolated_share: float = 0.5
     max_width: float = 1.0
+    coarsest: float = math.inf
     common_thickness: tuple[float, float] | None = None
 
     def __post_init__(self, keys: KeysCollection) -> None:
@@ -198,8 +201,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
                 least, most = low, high
         return least + (1 - float(self.R.random_sample())) * (most - least)
 
-    def randomize(self, target: float) -> None:  # type: ignore[override]  # MONAI declares Any
-        """Draws how the stack is acquired."""
+    def randomize(self, target: float, pixel: float) -> None:  # type: ignore[override]  # MONAI declares Any
+        """Draws how the stack is acquired; target and pixel in mm."""
         self._thickness = self._proximal = self._drawn_thickness(target)
         ratio = float(self.R.uniform(*self.spacing_ratio))
         self._ratio = ratio if self.R.random_sample() < 0.5 else 1.0
@@ -209,8 +212,12 @@ class RandAcquired(RandomizableTransform, MapTransform):
         self._interleaved = bool(self.R.random_sample() < 0.5)
         none = self.R.random_sample() < self.quiet_share
         share = float(np.exp(self.R.uniform(*np.log([LEAST_NOISE, max(self.max_noise, LEAST_NOISE)]))))
-        widths = self.R.uniform(1, self.max_width, size=2) if self.R.random_sample() < 0.5 else np.ones(2)
-        self.noise = Noise(0.0 if none or not self.max_noise else share, (float(widths[0]), float(widths[1])))
+        self.noise = Noise(0.0 if none or not self.max_noise else share)
+        widest = max(1.0, min(self.max_width, self.coarsest / pixel))
+        if self.R.random_sample() < self.interpolated_share and widest > 1:
+            first, second = (float(width) for width in self.R.uniform(1, widest, size=2))
+            is_round, taper = bool(self.R.random_sample() < 0.5), float(self.R.uniform(TAPERS[0], TAPERS[-1]))
+            self.noise = replace(self.noise, widths=(first, second), round=is_round, taper=taper)
         self.stated = self._stated()
         self._seed = int(self.R.randint(2**31))  # of gains and noise: how many are drawn depends on the slices
         if self.ceta_gap == "random":
@@ -228,7 +235,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         label, target = data[key], data["spacing"][0]
-        label, stacks = self.stacks(label, target)
+        label, stacks = self.stacks(label, data["spacing"])
         images = [interpolate(stack.slices, stack.acquisition, "nearest") for stack in stacks]
         return {
             key: label,
@@ -238,14 +245,15 @@ class RandAcquired(RandomizableTransform, MapTransform):
             "proximal_thickness": torch.tensor([self._proximal, target]),
         }
 
-    def stacks(self, planes: Tensor, target: float) -> tuple[Tensor, list[Acquired]]:
+    def stacks(self, planes: Tensor, spacing: tuple[float, float]) -> tuple[Tensor, list[Acquired]]:
         """Draws an acquisition, and acquires sharp planes, `(N, H, W)` in [0, 1], by it. CETA's pair is a second stack.
 
-        The planes' edge along the slice axis is in mm.
-        The first result is the truth of both: the planes as the acquired matrix shows them.
+        `spacing` is a pixel's edges along the slice axis and the other one, in mm. The first result is the truth of
+        both stacks: the planes as the acquired matrix shows them.
         """
-        self.randomize(target)
-        planes = band_limited(planes, IN_PLANE, self.noise.widths)
+        target, pixel = spacing
+        self.randomize(target, pixel)
+        planes = band_limited(planes, IN_PLANE, self.noise)
         generator = torch.Generator().manual_seed(self._seed)
         thicknesses = dict.fromkeys([self._thickness, self._proximal])
         return planes, [self._acquired(planes, target, thickness, generator) for thickness in thicknesses]
@@ -269,7 +277,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
                 gain = torch.where(torch.arange(len(gain)) % 2 == 1, gain[:1], -gain[:1])
             thick = thick * (1 + self._gain * gain)[:, None]
         drawn = torch.randn((2, *thick.shape), generator=generator)
-        return Acquired(with_noise(thick, IN_PLANE, self.noise, drawn), thick, acquisition)
+        return Acquired(with_noise(thick, IN_PLANE, self.noise, drawn), acquisition)
 
 
 class Simulated(MapTransform):
@@ -317,10 +325,10 @@ def scanned(truth: MetaTensor, acquisition: Acquisition, noise: Noise, generator
     return thick
 
 
-def acquired_truth(truth: MetaTensor, slice_axis: int, widths: tuple[float, float]) -> MetaTensor:
-    """A sharp volume `(1, X, Y, Z)` as an acquired matrix shows it that is coarser by `widths` within the slices."""
+def acquired_truth(truth: MetaTensor, slice_axis: int, noise: Noise) -> MetaTensor:
+    """A sharp volume `(1, X, Y, Z)` within the band of the scanner that has such noise."""
     in_plane = [1 + axis for axis in range(3) if axis != slice_axis]
-    array = band_limited(truth.as_tensor().float(), in_plane, widths)
+    array = band_limited(truth.as_tensor().float(), in_plane, noise)
     return MetaTensor(array, affine=truth.affine, meta=grid.meta_without_affine(truth))
 
 

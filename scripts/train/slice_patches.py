@@ -46,15 +46,14 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
 
     Patches are drawn in proportion to the tissue that they hold. Planes become planes one pixel from each other.
 
-    Replaces the planes by `image`, `(planes, slices, columns)`, the measured slices; `noiseless`, the same without
-    noise; the middle plane's sharp `(1, rows, columns)`, neighbouring rows of the fine grid that lie in the slices, NaN
+    Replaces the planes by `image`, `(planes, slices, columns)`, the measured slices; the middle plane's sharp `(1, rows, columns)`, neighbouring rows of the fine grid that lie in the slices, NaN
     where the plane ends or the slices hold fewer; `rows`, `(rows,)`, their places in slices from the centre of the
     first; and `lengths`, `(5,)`: slice thickness, target, slice spacing, pixel in mm, and the noise that an estimate
     finds, as a share of the range. Where the stack has fewer slices, its last one is repeated. `guide` is the guide's
     part of the sharp rows, and `guide_slices` its thick slices by the slice model, `(1, slices, columns)`. Both are 0
     where there is no guide.
     `proximal` and `proximal_...` say the same of the slices of CETA's pair, from the one that the first row lies in;
-    without a pair they repeat the former. `lesions` is the sharp rows' part of the key's lesions (`RandLesiond`).
+    without a pair they repeat the former. `lesions` is the sharp rows' part of the key's weights of lesions (`RandLesiond`).
 
     Args:
         keys: one key, `(N, H, W)`, an odd number of neighbouring planes in [0, 1] whose second axis is the slice axis;
@@ -76,7 +75,7 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         (key,) = self.keys
         label: Tensor = convert_to_tensor(data[key], track_meta=False)
-        target, pixel = data["spacing"]
+        _, pixel = data["spacing"]
         label = _respaced(label, pixel / data["plane_spacing"])
         middle = len(label) // 2
         left = first_in_tissue(self.R, (label[middle] > TISSUE).float().mean(0), self.columns)
@@ -87,22 +86,21 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
         lesions = convert_to_tensor(data.get(f"{key}_lesions", torch.zeros(data[key][:1].shape)), track_meta=False)
         lesions = lesions[:, :, left : left + self.columns]
         self.acquired.set_random_state(state=self.R)
-        label, stacks = self.acquired.stacks(label, target)
+        label, stacks = self.acquired.stacks(label, data["spacing"])
         label = label[middle, None]
-        thick, noiseless, acquisition = stacks[0]
+        thick, acquisition = stacks[0]
         first = first_in_tissue(self.R, (thick[middle] > TISSUE).float().mean(1), self.slices)
         places = acquisition.fine_rows - first
         (inside,) = np.nonzero((places >= -0.5) & (places < min(self.slices, thick.shape[1] - first) - 0.5))
         start = inside[0] + first_in_tissue(self.R, (label[0, inside] > TISSUE).float().mean(1), self.rows)
         rows = slice(start, min(start + self.rows, inside[-1] + 1))
         lacking = [0, self.columns - label.shape[2], 0, self.rows - (rows.stop - rows.start)]
-        pair, _, its = stacks[-1]
+        pair, its = stacks[-1]
         other = first if len(stacks) == 1 else round(np.clip(its.fine_rows[start], 0, pair.shape[1] - 1))
         beside = pad(guide[:, rows], lacking)
         near = self._patch(pair, its, other, start, pixel, guide)
         return {
             **self._patch(thick, acquisition, first, start, pixel, guide),
-            "noiseless": self._cut(noiseless, first),
             "lesions": pad(lesions[:, rows], lacking),
             key: pad(label[:, rows], lacking, value=torch.nan),
             "guide": beside,

@@ -118,7 +118,7 @@ class RandQueried(RandomizableTransform, MapTransform):
         (key,) = self.keys
         label: Tensor = convert_to_tensor(data[key], track_meta=False)
         self.acquired.set_random_state(state=self.R)
-        label, [(thick, _, acquisition), *_] = self.acquired.stacks(label, data["spacing"][0])
+        label, [(thick, acquisition), *_] = self.acquired.stacks(label, data["spacing"])
         first, left = (int(self.R.randint(max(n - size, 0) + 1)) for n, size in zip(thick.shape[1:], self.sizes))
         patch = thick[:, first : first + self.sizes[0], left : left + self.sizes[1]]
         rows = acquisition.fine_rows - first

@@ -108,7 +108,7 @@ class RandStackd(RandomizableTransform, MapTransform):
         left = int(self.R.randint(planes.shape[2] - self.width + 1))
         planes = planes[:, :, left : left + self.width]
         self.acquired.set_random_state(state=self.R)
-        planes, [(thick, _, acquisition), *_] = self.acquired.stacks(planes, target)
+        planes, [(thick, acquisition), *_] = self.acquired.stacks(planes, data["spacing"])
         first = int(self.R.randint(max(acquisition.slice_count - self.slices, 0) + 1))
         chosen = torch.arange(first, first + self.slices).clamp(max=acquisition.slice_count - 1)
         position = acquisition.fine_rows - first
