@@ -11,6 +11,7 @@ import yaml
 from monai.bundle import ConfigParser
 from monai.bundle.config_item import ComponentLocator
 
+from scripts.train.stages import config_of
 from tests import paper_values as paper
 
 ROOT = Path(__file__).parents[1]
@@ -29,10 +30,15 @@ HOST_IDS = {  # that Label, Deploy, the zoo's checks or the documented commands 
     "train.yaml": "bundle_root device dataset_dir output_dir network_def network val_interval train#dataset "
     "train#dataset#data train#inferer train#dataloader train#handlers train#key_metric train#trainer "
     "train#trainer#max_epochs validate#dataset validate#dataloader validate#handlers validate#key_metric "
-    "validate#evaluator loss optimizer lr_scheduler initialize run training stage1 stage2 distil",
+    "validate#evaluator loss optimizer lr_scheduler initialize run training stage1 stage2",
     "evaluate.yaml": "bundle_root device dataset_dir output_dir network_def network inferer initialize run",
 }
 ERROR = {"_target_": "scripts.method.error_pattern.ErrorPatternNetwork"}
+
+
+def of_stage(config, stage):
+    """The config of a stage of training."""
+    return config if stage == "stage1" else config_of(config, stage)
 
 
 def on_planes(*channels, error=None):

@@ -12,7 +12,6 @@ from scripts.method.weights import write_card
 from tests.config_files import CONFIGS, ON_PLANES, ROOT, on_planes
 from tests.fixtures import CARD
 
-TRAINERS = {"stage1": "train#trainer", "stage2": "stage2#trainer"}
 SETTINGS = {
     **ON_PLANES,
     "network_def": on_planes(8, 16),
@@ -25,6 +24,7 @@ SETTINGS = {
     "stage2_epochs": 3,
     "stage2_learning_rate": 5.0e-3,
     "average_decay": 0.9,
+    "charbonnier_epsilon": 0.1,
     "val_interval": 1000,
     "checkpoint_interval": 1,
     "bfloat16": False,
@@ -69,8 +69,10 @@ def workflow(output_dir, dataset_dir, run_id, stacked=(), **overrides):
     return initialised(["train.yaml", *stacked, nano], run_id, **places, **overrides)
 
 
-def content(workflow, name):
-    return workflow.parser.get_parsed_content(name)
+def content(workflow, name, stage="stage1"):
+    """A component, as the config of a stage has it."""
+    config = workflow.parser if stage == "stage1" else workflow.parser.get_parsed_content(stage).config
+    return config.get_parsed_content(name)
 
 
 class Stop(Exception):
@@ -84,7 +86,7 @@ def run_stage(output_dir, dataset_dir, run_id, stop_after=None, **overrides):
         The trainer, and for each of its iterations the learning rate and the batch's labels.
     """
     bundle = workflow(output_dir, dataset_dir, run_id, **overrides)
-    trainer = content(bundle, TRAINERS[run_id])
+    trainer = content(bundle, "train#trainer", run_id)
     trace = {}
 
     def stop(engine):

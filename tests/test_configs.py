@@ -76,6 +76,7 @@ def test_a_file_defines_what_is_used_or_replaces_what_stands_below_it(file):
     entry |= {"dataset_dir", "bundle_root", "output_dir", "finalize", "tables", "evidence"}
     entry |= {"handlers_id", "configs"}  # of MONAI's tracking
     entry |= {"plane_pairs"}  # of configs/models
+    entry |= {"stages"}  # by whose names they are asked for
     used = {re.split("#|::", name)[0] for one in stack(file) for _, name in references(one)}
     hosts = {re.split("#", name)[0] for name in HOST_IDS.get(file, "").split()}
     whole = {key for key in found if not re.search("#|::", key)}

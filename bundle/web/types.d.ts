@@ -17,10 +17,12 @@ interface IntensityRange {
   ceiling: number;
 }
 
-/** Standard deviation in the units of the slices, and widths of the acquired pixels in pixels along the in-plane axes, see scripts/stack/noise.py. */
+/** Standard deviation in the units of the slices, and the band that the scanner measured, see scripts/stack/noise.py. */
 interface Noise {
   deviation: number;
   widths: number[];
+  round: boolean;
+  taper: number;
 }
 
 /** Measured slices with their facts, see scripts/stack/slices.py; the head is 1 inside and 0 outside. */

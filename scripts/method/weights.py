@@ -92,7 +92,7 @@ def read_card(path: str | os.PathLike) -> Card:
     if Path(path).stem.endswith("_checkpoint"):
         raise InputError(
             f"{path} is the checkpoint that a training goes on from: expected weights. They lie beside it: stage1.pt "
-            "after stage 1, model.pt after both, one_step.pt after the distillation."
+            "after stage 1, model.pt after both."
         )
     if not place.is_file():
         raise InputError(

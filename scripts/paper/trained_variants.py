@@ -27,6 +27,7 @@ from ..outputs.lock import alone
 from ..train.datasets import label_maps, sharp_volumes
 from ..train.processes import seed_process
 from ..train.recipe import data_digest, digest, recipe
+from ..train.stages import config_of
 from .image_quality import ImageQuality
 from .multiply_adds import multiply_adds_per_voxel
 
@@ -35,10 +36,8 @@ Variant = Mapping[str, Any]  # of an experiment
 LENGTHS = {  # run id -> options of train.yaml: its epochs and its batch
     "stage1": ("stage1_epochs", "stage1_batch_size"),
     "stage2": ("stage2_epochs", "stage2_batch_size"),
-    "distil": ("distil_epochs", "stage2_batch_size"),
     "training": ("stage1_epochs", "stage1_batch_size"),
 }
-SECTIONS = {"stage1": "train", "training": "train", "stage2": "stage2", "distil": "distil"}  # run id -> its part's
 LOADED = {  # dataset of train.yaml -> its files and their transform
     "dataset": ("volumes", "preprocessing"),
     "label_dataset": ("label_maps", "label_preprocessing"),
@@ -214,22 +213,18 @@ class TrainedVariants:
             if variant.get("stage2", {}) is None:
                 return start
         settings = {**self.training, "seed": seed, **variant.get("network", {}), **variant.get("stage2", {})}
-        flow = Stage("stage2", settings, files, start, length, size)
-        if "distil_length" not in variant:
-            return flow
-        return Stage("distil", settings, files, flow, float(variant["distil_length"]), size)
+        return Stage("stage2", settings, files, start, length, size)
 
     def folder(self, stage: Stage) -> Path:
         """Where a stage is trained: each recipe has a folder of its own."""
         before = None if stage.start is None else self.folder(stage.start).name
         shared = [before, self.training_data, idist.get_world_size()]
-        return (
-            self.output / "trainings" / f"{stage.run_id}-{digest(recipe(self._config(stage), stage.run_id), *shared)}"
-        )
+        made = digest(recipe(self._config(stage), "train::trainer"), *shared)
+        return self.output / "trainings" / f"{stage.run_id}-{made}"
 
     def exported(self, stage: Stage) -> Path:
         """Its weights; they exist once it is complete."""
-        return self.folder(stage) / self._config(stage).get_parsed_content(f"{SECTIONS[stage.run_id]}::stage::export")
+        return self.folder(stage) / self._config(stage).get_parsed_content("part_weights")
 
     def patches(self, stage: Stage) -> int:
         """How many a stage sees, in all processes."""
@@ -240,8 +235,7 @@ class TrainedVariants:
         parser = self._config(stage)
         start = None if stage.start is None else str(self.exported(stage.start))
         labels = None if self.labels is None else str(self.labels)
-        begin = {f"{SECTIONS[stage.run_id]}::stage::start": start}
-        parser.update({"output_dir": str(self.folder(stage)), "label_dir": labels, **begin})
+        parser.update({"output_dir": str(self.folder(stage)), "label_dir": labels, "start": start})
         parser["tracking"] = [{"_target_": "scripts.paper.cost.CpuTime", "_mode_": "callable"}]
         return parser
 
@@ -258,7 +252,7 @@ class TrainedVariants:
                 f"budget is {self.budget}: expected {least} or more, a batch of {stage.run_id}. Set --budget."
             )
         parser.update({"patches_per_epoch": epoch, length: epochs})
-        return parser
+        return config_of(parser, stage.run_id) if stage.run_id == "stage2" else parser
 
     def train(self, stage: Stage) -> Path:
         """Trains a stage and the stages that it builds on, where they are not complete; returns the weights."""
@@ -270,7 +264,7 @@ class TrainedVariants:
                 with whole_file(self.folder(stage) / "settings.json") as partial:
                     partial.write_text(json.dumps(asdict(stage), indent=1) + "\n", encoding="utf-8")
                 seed_process(stage.settings["seed"])
-                self._with_loaded_volumes(self.config_of(stage)).get_parsed_content(stage.run_id)
+                self._with_loaded_volumes(self.config_of(stage)).get_parsed_content("train::trainer").run()
         return weights
 
     def _with_loaded_volumes(self, parser: ConfigParser) -> ConfigParser:

@@ -154,7 +154,7 @@ class DriftInferer(PlaneInferer):
 
     Args:
         steps: Euler steps; null for AIS, 0 for stage 1 alone.
-        n_max: most steps of AIS; 1 for one step at any thickness, as distilled weights have it.
+        n_max: most steps of AIS; 1 for one step at any thickness.
         deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`), whether or not the
             result is then reconciled.
     """

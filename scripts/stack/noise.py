@@ -11,14 +11,14 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
 from scipy import fft
-from scipy.optimize import nnls
 from torch import Tensor
 
-TAPERS = (0.5, 0.75, 0.95)  # of the band, where filters of scanners begin to fall to its end
+TAPERS = (0.6, 0.75)  # of the way to the band's end, where its fall begins; an earlier one looks like texture
 WIDEST = 3.0  # pixels; scanners rarely interpolate further
 PATCH = 24  # pixels; edge of the patches whose spectra are looked at, and a third of it at least
 FLATTEST = 0.3  # of the patches in the head
@@ -27,10 +27,11 @@ FALL = 5  # exponent of the spectrum of anatomy
 FAINT = 0.01  # of the power at low frequencies; what is less is as good as none
 ROUNDING = 1e-7  # of float32
 MANY = 128  # frequencies along an axis, of which the band's share is taken
-NEARLY = 1.6  # pixels; how wide acquired pixels may be yet, once slices are about as coarse
+ROUGH = tuple(np.arange(1.0, WIDEST + 0.05, 0.1).round(1).tolist())  # widths that the first look tries
+FINE = tuple(np.arange(1.0, 1.625, 0.05).round(2).tolist())  # and the second look, in shares of those
 NOISY = 0.5  # of the least power inside the band is noise, however much texture explains
 HELD = 0.3  # of the power; a band that lets less through says nothing of levels
-WITHIN = 0.9  # of the acquired pixels' widths; slices that are made coarser by it keep all of their band
+WITHIN = 0.9  # of the acquired pixels' widths, as the first look finds them; the second look then sees the band's end
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ class Noise:
         places = [2 * width * frequency for width, frequency in zip(self.widths, (first, second))]  # 1 at the end
         if self.round:
             return self._fall(np.hypot(*np.ix_(*places)))
-        return np.outer(*(self._fall(one) if width > 1 else np.ones(len(one)) for one, width in zip(places, self.widths)))
+        return np.outer(
+            *(self._fall(one) if width > 1 else np.ones(len(one)) for one, width in zip(places, self.widths))
+        )
 
     def _fall(self, place: np.ndarray) -> np.ndarray:
         return np.cos(np.pi / 2 * ((place - self.taper) / (1 - self.taper)).clip(0, 1)) * (place < 1)
@@ -135,12 +138,12 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
 
         B(f, g) (N + T (f^2 + g^2)^-2.5)
 
-    with a plateau `N`, a texture `T`, and a band `B`, whose shape, widths and taper are searched. A falling spectrum is no
-    noise, and a flat one no texture. Texture of 1 % of the range or less cannot be told from noise, and the other way
-    round: docs/benchmarks_appendix.md says how far.
+    with a plateau `N`, a texture `T`, and a band `B`, whose shape, widths and taper are searched. A falling spectrum is
+    no noise, and a flat one no texture. Texture of 1 % of the range or less cannot be told from noise, and the other
+    way round: docs/benchmarks_appendix.md says how far.
 
-    Interpolated slices are looked at twice: as they are, for the band, and with pixels about as wide as the acquired
-    ones. There patches are as wide as in slices that nobody interpolated, and no part of the spectrum is empty.
+    Slices are looked at twice: as they are, for the band, and with patches that hold as many acquired pixels as those
+    of slices that nobody interpolated. There no part of the spectrum is empty.
 
     Patches are the flattest ones in the head, and not dark: there, noise of magnitude images is weaker.
 
@@ -152,24 +155,19 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
         The noise in the units of the volume; 0 where no patch fits into the slices.
     """
     slices, inside = (np.moveaxis(one.numpy(), slice_axis, 0) for one in (volume, head))
-    rough = _fitted(slices, inside, WIDEST, 0.1)
-    sizes = [round(n / max(1.0, WITHIN * width)) for n, width in zip(slices.shape[1:], rough.widths)]
-    coarser = [n / size for n, size in zip(slices.shape[1:], sizes)]
-    found = _fitted(_resampled(slices, sizes), _resampled(inside.astype(np.float32), sizes) > 0.5, NEARLY, 0.05)
-    return replace(found, widths=tuple(one * width for one, width in zip(coarser, found.widths)))
+    rough = _fitted(slices, inside, (1.0, 1.0), ROUGH)
+    first, second = (max(1.0, WITHIN * width) for width in rough.widths)
+    return _fitted(slices, inside, (first, second), FINE)
 
 
-def _resampled(slices: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Slices `(S, H, W)` with fewer pixels, without the frequencies that those cannot show: `(S, *sizes)`."""
-    if slices.shape[1:] == tuple(sizes):
-        return slices
-    spectrum = fft.dctn(slices, axes=(1, 2), norm="ortho")[:, : sizes[0], : sizes[1]]
-    return fft.idctn(spectrum, axes=(1, 2), norm="ortho") * math.sqrt(math.prod(sizes) / math.prod(slices.shape[1:]))
+def _fitted(slices: np.ndarray, inside: np.ndarray, pixels: tuple[float, float], widths: tuple[float, ...]) -> Noise:
+    """The noise whose spectrum fits best, of both shapes and all tapers.
 
-
-def _fitted(slices: np.ndarray, inside: np.ndarray, widest: float, step: float) -> Noise:
-    """The noise whose spectrum fits best, of both shapes, all tapers and widths from 1 to `widest` pixels."""
-    power = _spectrum(slices, inside)
+    Args:
+        pixels: of the image, that an acquired pixel holds at least along either axis. Frequencies count in these.
+        widths: of the acquired pixels, in `pixels`; each is tried along either axis.
+    """
+    power = _spectrum(slices, inside, pixels)
     if len(power) <= LOWEST * PATCH:
         return Noise(0.0)
     frequency = np.arange(len(power)) / (2 * (len(power) - 1))
@@ -180,59 +178,86 @@ def _fitted(slices: np.ndarray, inside: np.ndarray, widest: float, step: float) 
     if faint <= ROUNDING**2 * power.max():
         return Noise(0.0)
     found = np.maximum(found, ROUNDING * faint)
-    best, noise = math.inf, Noise(0.0)
-    steps = np.arange(1.0, widest + step / 2, step).round(2).tolist()
-    common = cosine_frequencies(MANY)
-    for *widths, shape, taper in itertools.product(steps, steps, (False, True), TAPERS):
-        tried = Noise(1.0, (widths[0], widths[1]), shape, taper)
-        if tried.white and taper != TAPERS[0]:
-            continue
-        kept = _blurred(np.square(tried.kept(frequency, frequency)))[cells]
-        held = kept > HELD
-        if not held.any():
-            continue
-        relative = kept[held] / found[held]  # so that each error counts by its own size
-        (plateau, slope), _ = nnls(np.column_stack([relative, relative * texture[held]]), np.ones(len(relative)))
-        plateau = max(plateau, NOISY * (found[held] / kept[held]).min())
-        off = np.square(np.log((plateau + slope * texture) * kept + faint) - np.log(found + faint)).sum()
-        if off < best:
-            best, level, noise = off, plateau, tried
-    share = np.square(noise.kept(common, common)).mean()
-    return replace(noise, deviation=math.sqrt(level * share))
+    bands, kept = _bands(len(power), widths)
+    kept = kept[:, cells]
+    held = kept > HELD
+    plateau, slope = _two_levels(
+        np.where(held, kept / found, 0.0), texture
+    )  # so that each error counts by its own size
+    least = np.where(held, found / np.where(held, kept, 1.0), np.inf).min(1)
+    plateau = np.maximum(plateau, NOISY * np.where(np.isfinite(least), least, 0.0))
+    fitted = np.log((plateau[:, None] + slope[:, None] * texture) * kept + faint)
+    off = np.where(held.any(1), np.square(fitted - np.log(found + faint)).sum(1), np.inf)
+    best = int(off.argmin())
+    first, second = (pixel * width for pixel, width in zip(pixels, bands[best].widths))
+    noise, common = replace(bands[best], widths=(first, second)), cosine_frequencies(MANY)
+    return replace(noise, deviation=math.sqrt(plateau[best] * np.square(noise.kept(common, common)).mean()))
 
 
-def _blurred(power: np.ndarray) -> np.ndarray:
-    """Power `(n, n)` as the windows of `_spectrum`, Hann's, show it: blurred by a frequency along either axis."""
-    for axis in (0, 1):
-        before, after = (np.roll(power, step, axis) for step in (1, -1))
-        ends = [tuple(slice(None) if one != axis else index for one in (0, 1)) for index in (0, 1, -1, -2)]
-        before[ends[0]], after[ends[2]] = power[ends[1]], power[ends[3]]  # mirrored
-        power = before / 6 + 2 / 3 * power + after / 6
-    return power
+@cache
+def _bands(count: int, widths: tuple[float, ...]) -> tuple[list[Noise], np.ndarray]:
+    """All bands that are tried, and their power at `count` frequencies along either axis as `_spectrum` shows it.
+
+    The windows there, Hann's, blur it by a frequency.
+    """
+    frequency = np.arange(count) / (2 * (count - 1))
+    bands = [
+        Noise(1.0, (first, second), shape, taper)
+        for first, second, shape, taper in itertools.product(widths, widths, (False, True), TAPERS)
+        if taper == TAPERS[0] or shape or max(first, second) > 1  # else nothing falls
+    ]
+    power = np.stack([np.square(one.kept(frequency, frequency)) for one in bands])
+    for axis in (1, 2):
+        mirrored = np.take(power, [1, *range(count), count - 2], axis)
+        before, here, after = (np.take(mirrored, range(start, start + count), axis) for start in range(3))
+        power = before / 6 + 2 * here / 3 + after / 6
+    return bands, power
 
 
-def _spectrum(slices: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Mean power of the head's flattest patches by frequency, `(n, n)` from 0 to a half per pixel.
+def _two_levels(relative: np.ndarray, texture: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Plateau and slope of each band, neither negative, whose sum is nearest to the spectrum: least squares.
+
+    Args:
+        relative: of each band, its power over the spectrum's, `(bands, cells)`; 0 where a cell does not count.
+        texture: `(cells,)`.
+    """
+    both = relative * texture
+    a, b, c = ((one * other).sum(1) for one, other in ((relative, relative), (relative, both), (both, both)))
+    p, q = relative.sum(1), both.sum(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = a * c - b * b
+        plateau, slope = (p * c - q * b) / size, (q * a - p * b) / size
+        alone = ~((size > 0) & (plateau >= 0) & (slope >= 0))  # then one of them is 0
+        flat = p**2 / a >= q**2 / c
+        plateau = np.where(alone, np.where(flat, p / a, 0.0), plateau)
+        slope = np.where(alone, np.where(flat, 0.0, q / c), slope)
+    return np.nan_to_num(plateau), np.nan_to_num(slope)
+
+
+def _spectrum(slices: np.ndarray, inside: np.ndarray, pixels: tuple[float, float]) -> np.ndarray:
+    """Mean power of the head's flattest patches by frequency, `(n, n)`, from 0 to a half per `pixels`.
 
     White noise of variance 1 has the power 1. The array is empty where the slices hold no patch.
     """
-    shorter = min(slices.shape[1:])
+    shorter = int(min(count / pixel for count, pixel in zip(slices.shape[1:], pixels)))
     size = min(max(shorter // 3, PATCH // 3), PATCH) // 2 * 2  # small slices, too, hold several
     if size > shorter:
         return np.zeros((0, 0))
+    sizes = [2 * int(size * pixel / 2) for pixel in pixels]
 
     # patches overlap by half, counted from either end: a mirrored slice has the mirrored patches
-    starts = [np.arange(0, (count - size) // 2 + 1, size // 2) for count in slices.shape[1:]]
-    rows, columns = np.ix_(*(np.union1d(one, count - size - one) for one, count in zip(starts, slices.shape[1:])))
-    windows = (np.lib.stride_tricks.sliding_window_view(one, (size, size), (1, 2)) for one in (slices, inside))  # type: ignore[call-overload]
-    patches, heads = (one[:, rows, columns].reshape(-1, size, size) for one in windows)
+    starts = [np.arange(0, (n - one) // 2 + 1, one // 2) for n, one in zip(slices.shape[1:], sizes)]
+    ends = (n - one - start for n, one, start in zip(slices.shape[1:], sizes, starts))
+    rows, columns = np.ix_(*map(np.union1d, starts, ends))
+    windows = (np.lib.stride_tricks.sliding_window_view(one, sizes, (1, 2)) for one in (slices, inside))  # type: ignore[call-overload]
+    patches, heads = (one[:, rows, columns].reshape(-1, *sizes) for one in windows)
     share = heads.mean((1, 2))
     shown = patches[share >= min(1.0, float(share.max()))].astype(np.float64)
-    window = np.outer(*[np.hanning(size + 2)[1:-1]] * 2)
+    window = np.outer(*(np.hanning(one + 2)[1:-1] for one in sizes))
     means = np.average(shown.reshape(len(shown), -1), axis=1, weights=window.ravel())
     bright = means - slices.min() >= np.median(means - slices.min()) / 2
     shown = (shown - means[:, None, None])[bright] * (window / np.sqrt(np.square(window).mean()))
-    power = np.square(np.abs(np.fft.fft2(shown))) / size**2
+    power = np.square(np.abs(np.fft.fft2(shown))) / math.prod(sizes)
     lowest = np.arange(-2, 3)
     coarse = power[:, lowest[:, None], lowest].sum((1, 2))
     mean = power[coarse <= np.quantile(coarse, FLATTEST)].mean(0)

@@ -28,7 +28,7 @@ class Log(StatsHandler):
 
     def __init__(self, steps: bool = True):
         filtered = (lambda engine, step: step % EVERY == 1) if steps else False
-        super().__init__(iteration_log=filtered, key_var_format="{}: {:.4g} ", **LOSS)  # distillation's loss is small
+        super().__init__(iteration_log=filtered, key_var_format="{}: {:.4g} ", **LOSS)  # stage 2's loss is small
 
     def attach(self, engine: Engine) -> None:
         """Adds the lines to an engine. The first of several processes has them."""

@@ -19,11 +19,12 @@ from ..stack import grid
 from ..stack.acquisition import SLR, Acquisition, Profile
 from ..stack.intensity import intensity_range
 from ..stack.interpolation import interpolate
-from ..stack.noise import TAPERS, Noise, band_limited, with_noise
+from ..stack.noise import Noise, band_limited, with_noise
 from ..stack.profile import acquire
 
 IN_PLANE = (0, 2)  # of planes (N, H, W) whose slice axis is the second
 LEAST_NOISE = 0.003  # of the range
+FILTERS = (0.5, 0.95)  # tapers of the band; scanners have earlier and later ones
 
 
 class Acquired(NamedTuple):
@@ -151,8 +152,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
         noise_error: standard deviation of the logarithm of the noise as an estimate finds it (`stated`), over the
             true one.
         false_noise: an estimate finds up to this share of the range in half of the stacks without noise.
-        interpolated_share: of the stacks, which are interpolated in plane. Half of these have a round band, and its
-            taper is uniform among scanners' (`stack.noise`). The sharp plane is then as band-limited as its noise.
+        interpolated_share: of the stacks, which are interpolated in plane. Half of these have a round band, and the
+            taper is uniform in `FILTERS`. The sharp plane is then as band-limited as its noise.
         max_width: along either axis they are interpolated by a factor that is uniform up to this one.
         coarsest: acquired pixels of interpolated stacks, in mm, at most.
         common_thickness: half of the stacks have `T_i` uniform in this range, in mm, as far as it lies within the
@@ -216,7 +217,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
         widest = max(1.0, min(self.max_width, self.coarsest / pixel))
         if self.R.random_sample() < self.interpolated_share and widest > 1:
             first, second = (float(width) for width in self.R.uniform(1, widest, size=2))
-            is_round, taper = bool(self.R.random_sample() < 0.5), float(self.R.uniform(TAPERS[0], TAPERS[-1]))
+            is_round, taper = bool(self.R.random_sample() < 0.5), float(self.R.uniform(*FILTERS))
             self.noise = replace(self.noise, widths=(first, second), round=is_round, taper=taper)
         self.stated = self._stated()
         self._seed = int(self.R.randint(2**31))  # of gains and noise: how many are drawn depends on the slices

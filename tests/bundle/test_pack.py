@@ -219,7 +219,7 @@ def sharp(tmp_path, phantom):
 
 
 LENGTHS = "num_workers stage1_batch_size stage2_batch_size patches_per_epoch stage1_epochs stage2_epochs val_interval"
-SHORT = {"distil_epochs": 1, **{name: NANO[name] for name in LENGTHS.split()}}  # one epoch of each part
+SHORT = {name: NANO[name] for name in LENGTHS.split()}  # one epoch of each part
 WORKFLOW = """
 import json, sys
 from monai.bundle import create_workflow
@@ -242,7 +242,7 @@ def test_a_downloaded_package_trains_and_evaluates(installed, tmp_path, sharp):
     result = monai_bundle(
         *("run", "--config_file", stacked("configs/inference.yaml", "configs/evaluate.yaml"), "--dataset_dir", sharp),
         *("--output_dir", tmp_path / "measured"),
-        *("--ckpt_path", "eval/one_step.pt", "--thicknesses", "[4.0]"),
+        *("--ckpt_path", "eval/model.pt", "--thicknesses", "[4.0]"),
         cwd=installed,
     )
     assert result.returncode == 0, result.stderr[-3000:]
@@ -250,9 +250,9 @@ def test_a_downloaded_package_trains_and_evaluates(installed, tmp_path, sharp):
 
 
 def test_workflows_and_their_trainers_train_from_any_folder(installed, tmp_path, sharp):
-    """`run` all three parts, `trainer.run` stage 1, validated and exported by the handlers that the config lists."""
+    """`run` both stages, `trainer.run` stage 1, validated and exported by the handlers that the config lists."""
     (tmp_path / "workflow.py").write_text(WORKFLOW)
-    for what, made in (("trainer", {"stage1.pt"}), ("workflow", {"stage1.pt", "model.pt", "one_step.pt"})):
+    for what, made in (("trainer", {"stage1.pt"}), ("workflow", {"stage1.pt", "model.pt"})):
         given = {**SHORT, "dataset_dir": str(sharp), "output_dir": str(tmp_path / what)}
         words = (tmp_path / "workflow.py", installed / "configs" / "train.json", json.dumps(given), what)
         result = run(*words, cwd=tmp_path)

@@ -147,6 +147,6 @@ def test_a_file_that_is_no_card_is_refused(tmp_path, change):
 def test_the_checkpoint_of_a_training_is_no_weights_and_says_where_those_are(tmp_path, refusal):
     (tmp_path / "stage1_checkpoint.pt").write_bytes(b"")
     told = refusal(weights.read_card, tmp_path / "stage1_checkpoint.pt")
-    assert "stage1.pt after stage 1" in told and "one_step.pt after the distillation" in told
+    assert "stage1.pt after stage 1" in told and "model.pt after both" in told
     assert refusal(weights.read_card, tmp_path / "model.pt").startswith("weights not found")
     assert "model.json is missing" in refusal(weights.read_card, saved(tmp_path, {}))

@@ -85,21 +85,16 @@ def test_what_is_complete_is_left_alone_and_what_is_half_done_is_done_again(pair
     assert "nothing to train" in log.text
 
 
-def test_stage_1_alone_and_a_flow_in_one_step_build_on_stages_that_are_there_and_say_what_they_cost(pair, place):
+def test_stage_1_alone_and_a_flow_build_on_stages_that_are_there_and_say_what_they_cost(pair, place):
     made = {path.name for path in pair.glob("trainings/*")}
     alone = {"stage2": None, "evaluation": {"inferer::steps": 0}}
-    variants = {"alone": alone, "flow": {"steps": [2]}, "one step": {"distil_length": 1}}
+    variants = {"alone": alone, "flow": {"steps": [2]}}
     spec = {**PAIR, "variants": variants, "table": {"columns": ["psnr", "minutes", "parameters", "multiply_adds"]}}
     run(place, "more", experiments={"more": spec})
     new = [path.name.split("-")[0] for path in pair.glob("trainings/*") if path.name not in made]
-    assert new == ["distil"], "the others are the pair's"
+    assert new == [], "they are the pair's"
     content = json.loads((pair / "more.json").read_text())
-    assert {row["label"]: row["steps"] for row in content["rows"]} == {
-        "alone": 0,
-        "N = 2": 2,
-        "flow": 11,
-        "one step": 1,
-    }
+    assert {row["label"]: row["steps"] for row in content["rows"]} == {"alone": 0, "N = 2": 2, "flow": 11}
     told = {row["label"]: row for row in content["table"]}
     network = parser("train.yaml", **NANO).get_parsed_content("network_def")
     sizes = [sum(p.numel() for p in part.parameters()) / 1e6 for part in (network.apn, network)]
@@ -142,7 +137,7 @@ def test_every_id_of_a_variant_is_one_of_the_config_that_it_changes():
         for variant in spec.get("variants", {}).values():
             parts += [(name, ids or {}) for name, ids in variant.items() if name in files]
             extra = {*files, "files", "length", "stage1_length", "value", "shipped", "baseline", "methods", "seeds"}
-            extra |= {"size", "distil_length", "sees", "steps"}
+            extra |= {"size", "sees", "steps"}
             assert set(variant) <= extra
     assert len(parts) > 5
     for name, ids in parts:

@@ -35,11 +35,11 @@ def test_a_training_sees_its_budget_but_for_less_than_a_batch_an_epoch(sharp, bu
     assert (stage["stage2_epochs"], stage["patches_per_epoch"]) == (epochs, epoch)
 
 
-def test_a_variant_may_have_the_network_that_ships_and_its_flow_in_one_step(sharp):
+def test_a_variant_may_have_the_network_that_ships(sharp):
     trained = parser("paper/reproduce.yaml", dataset_dir=sharp, budget=960).get_parsed_content("trained")()
-    content = {"size": "slices", "stage1_length": 2, "length": 1, "distil_length": 0.5, "seeds": 2}
+    content = {"size": "slices", "stage1_length": 2, "length": 1, "seeds": 2}
     stages = stages_to(trained.last_stage(content, 1))
-    assert [stage.run_id for stage in stages] == ["stage1", "stage2", "distil"]
+    assert [stage.run_id for stage in stages] == ["stage1", "stage2"]
     assert [stage.settings["seed"] for stage in stages] == [1, 1, 1], "a stage 1 of each seed"
     configs = list(map(trained.config_of, stages))
     assert [config["network_def"] for config in configs] == [raw("train.yaml")["network_def"]] * 3

@@ -207,7 +207,7 @@ def test_steps_are_those_of_ais_by_default(thickness, target, n_max, count):
 
 
 @pytest.mark.parametrize("thickness", [1.02, 2.0, 7.0])
-def test_a_flow_in_one_step_takes_one_at_any_thickness(thickness):
+def test_a_card_with_one_step_takes_one_at_any_thickness(thickness):
     """AIS would round it to none below twice the target."""
     inferer = DriftInferer(16, n_max=1)
     slices = Slices.of(noise_stack((4, 18, 3), thickness=thickness, target=1.0))

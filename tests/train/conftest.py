@@ -28,7 +28,7 @@ class Trained:
 
     def losses(self, stage, *states):
         """Mean loss of a stage over the same patches, for each state of the network."""
-        trainer = content(self.bundle, nano.TRAINERS[stage])
+        trainer = content(self.bundle, "train#trainer", stage)
         torch.manual_seed(1)
         batches = [batch for _ in range(4) for batch in trainer.data_loader]
         results = []

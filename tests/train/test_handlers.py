@@ -150,7 +150,7 @@ def test_minutes_that_are_no_time_are_refused(minutes):
 
 def test_a_part_without_a_share_of_the_minutes_refuses_them():
     """That of the error map is one."""
-    assert raw("error_map.yaml")["train::course::budget::share"] is None
+    assert raw("error_map.yaml")["time_share"] is None
     with pytest.raises(InputError, match=r"^stage1 has no share of the minutes.* and set --stage1_epochs\.$"):
         time_budget(9, None, "stage1")
     assert time_budget(None, None, "stage1") is None and time_budget(9, 0.5, "stage1").seconds == 270
@@ -160,7 +160,7 @@ def test_a_part_without_a_share_of_the_minutes_refuses_them():
 
 
 def test_every_tenth_loss_is_logged_in_digits_that_count(log):
-    """Distillation's are small: with decimals alone they would read 0.0000."""
+    """Stage 2's are small: with decimals alone they would read 0.0000."""
     losses = [3.21987e-5 / (1 + n) for n in range(21)]
     engine = Engine(lambda engine, loss: {"loss": torch.tensor(loss)})
     Log().attach(engine)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy import ndimage
+from scipy import ndimage, stats
 
 from scripts.train.lesions import RandLesiond, _squared_distance
 
@@ -43,13 +43,30 @@ def test_what_lesions_cover_is_said_from_draw_to_draw_and_vessels_are_none():
     transform.set_random_state(0)
     once = transform(data)
     covered, changed = once["label_lesions"], (once["label"] - plane).abs() > 1e-6
-    assert changed[covered > 0.01].all() and 0.5 < covered.max() <= 1
+    assert changed[covered > 0.01].all() and 0.5 < covered.max() <= 6**0.5
     twice = transform(once)
     assert (twice["label_lesions"] >= covered).all() and (twice["label_lesions"] > covered).any()
     vessels = RandLesiond("label", **options, diameters=(1e-3, 1e-3))
     vessels.set_random_state(1)
     alone = vessels(data)
     assert alone["label_lesions"].sum() < 1 < ((alone["label"] - plane).abs() > 0.1).sum()
+
+
+def test_a_pixel_of_a_small_lesion_weighs_more_than_one_of_a_large_lesion():
+    """By the root of the largest diameter over its own: from 1 for 12 mm to 2 for 3 mm."""
+    areas, weights = [], []
+    for seed in range(40):
+        options = {"most": 1, "diameters": (3.0, 12.0), "contrasts": (0.3, 0.3), "widths": (0.0, 0.0)}
+        transform = RandLesiond("label", prob=1.0, **options)
+        transform.set_random_state(seed)
+        plane = torch.full((1, 60, 60), GREY)
+        result = transform({"label": plane, "spacing": (1.0, 1.0), "plane_spacing": 1.0})
+        covered = (result["label"] - plane).abs() / 0.3
+        peak = result["label_lesions"].argmax()
+        areas.append(float((covered > covered.max() / 2).sum()))
+        weights.append((result["label_lesions"].flatten()[peak] / covered.flatten()[peak]).item())
+    assert 1 <= min(weights) < 1.1 and 1.8 < max(weights) <= 2
+    assert stats.spearmanr(areas, weights).statistic < -0.8
 
 
 def test_tissue_shines_through_a_lesion_by_half_at_most():

@@ -75,7 +75,7 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, input,
 function noiseOf({ volume, affine }, a, left) {
   const [range, { deviation, widths }] = [intensityRange(volume), noiseIn(volume, affine, a)];
   return {
-    ...{ Deviation: Number(g(deviation, 4)), Share: Number(g(deviation / (range.high - range.low), 4)), Widths: widths },
+    ...{ Deviation: Number(g(deviation, 4)), Share: Number(g(deviation / (range.high - range.low), 4)), Widths: widths.map((width) => Number(width.toFixed(2))) },
     Source: a.noise === undefined ? "the slices" : "the option noise",
     Left: deviation ? Number(g(rms(left, headMask(volume, range)) / deviation, 3)) : null,
   };

@@ -3,8 +3,7 @@ import constants from "../model/constants.js";
 import { percentile } from "./intensity.js";
 import { clamp, extremes, otherAxes, reorder } from "./volume.js";
 
-const { TAPER, WIDEST, PATCH, FLATTEST, LOWEST, FALL, FAINT, ROUNDING, MANY, NOISY, HELD, rician } = constants.noise;
-const WIDTHS = Array.from({ length: Math.ceil((WIDEST + 0.21 - 1) / 0.05) }, (_, k) => (100 + 5 * k) / 100);
+const { TAPERS, PATCH, FLATTEST, LOWEST, FALL, FAINT, ROUNDING, MANY, NOISY, HELD, WITHIN, ROUGH, FINE, rician } = constants.noise;
 
 /** @type {(values: number[]) => number} */
 const sum = (values) => values.reduce((all, x) => all + x, 0);
@@ -12,23 +11,22 @@ const sum = (values) => values.reduce((all, x) => all + x, 0);
 /** @type {(values: number[]) => number} */
 const mean = (values) => sum(values) / values.length;
 
-/** The share of a frequency, per pixel, that a scanner keeps. @type {(frequency: number, width: number) => number} */
-function band(frequency, width) {
-  if (width <= 1) return 1;
-  const place = 2 * width * frequency; // 1 at the end of the band
-  return place < 1 ? Math.cos((Math.PI / 2) * clamp((place - TAPER) / (1 - TAPER), 0, 1)) : 0;
+/** The share of a pair of frequencies, per pixel, that a scanner keeps. @type {(noise: Noise, f: number, g: number) => number} */
+function kept({ widths, round, taper }, f, g) {
+  const fall = (/** @type {number} */ place) => (place < 1 ? Math.cos((Math.PI / 2) * clamp((place - taper) / (1 - taper), 0, 1)) : 0);
+  const places = [2 * widths[0] * f, 2 * widths[1] * g]; // 1 at the end of the band
+  if (round) return fall(Math.hypot(places[0], places[1]));
+  return places.reduce((share, place, k) => (widths[k] > 1 ? share * fall(place) : share), 1);
 }
 
 /** The frequencies of the cosine transform of `n` pixels, per pixel. @type {(n: number) => number[]} */
 export const cosineFrequencies = (n) => Array.from({ length: n }, (_, k) => k / (2 * n));
 
 /** Its power at in-plane frequencies, per pixel, over that of white noise, row after row. @type {(noise: Noise, first: number[], second: number[]) => number[]} */
-export function powerOf({ widths }, first, second) {
-  const [rows, columns] = [first, second].map((frequencies, k) => {
-    const powers = frequencies.map((frequency) => band(frequency, widths[k]) ** 2);
-    return powers.map((power) => power / mean(powers));
-  });
-  return rows.flatMap((row) => columns.map((column) => row * column));
+export function powerOf(noise, first, second) {
+  const powers = first.flatMap((f) => second.map((g) => kept(noise, f, g) ** 2));
+  const level = mean(powers);
+  return powers.map((power) => power / level);
 }
 
 /** The mean of a magnitude with Rician noise: the table of Python's function at deviation 1, a Chebyshev series.
@@ -43,11 +41,19 @@ export function magnitude(signal, deviation) {
   return signal + (deviation * (place * one - two + series[0])) / (ratio + scale);
 }
 
-/** The noise that slices show: deviation in their units, width of an acquired pixel along either in-plane axis.
+/** The noise that slices show: deviation in their units, and what the scanner measured of k-space. They are looked at twice: as they
+ * are, and with patches that hold as many acquired pixels as those of slices that nobody interpolated.
  * @type {(volume: Volume, axis: number, head: Volume) => Noise} */
 export function noiseOf(volume, axis, head) {
-  const none = { deviation: 0, widths: [1, 1] };
-  const power = spectrum(volume, axis, head);
+  const rough = fitted(volume, axis, head, [1, 1], ROUGH);
+  return fitted(volume, axis, head, rough.widths.map((width) => Math.max(1, WITHIN * width)), FINE);
+}
+
+/** The noise whose spectrum fits best, of both shapes and all tapers; `pixels` of the image make an acquired one at least, and widths
+ * count in these. @type {(volume: Volume, axis: number, head: Volume, pixels: number[], widths: number[]) => Noise} */
+function fitted(volume, axis, head, pixels, widths) {
+  const none = { deviation: 0, widths: [1, 1], round: false, taper: 0.75 };
+  const power = spectrum(volume, axis, head, pixels);
   const n = power.length;
   if (n <= LOWEST * PATCH) return none;
   const frequencies = power.map((_, k) => k / (2 * (n - 1)));
@@ -58,51 +64,60 @@ export function noiseOf(volume, axis, head) {
   if (faint <= ROUNDING ** 2 * all.reduce((most, { found }) => Math.max(most, found), 0)) return none; // rounding
   const cells = fine.map((cell) => ({ ...cell, found: Math.max(cell.found, ROUNDING * faint), texture: (cell.distance / LOWEST) ** -FALL }));
   const logs = cells.map(({ found }) => Math.log(found + faint));
-  const seen = WIDTHS.map((width) => seenBand(frequencies, width));
-  const shares = WIDTHS.map((width) => mean(cosineFrequencies(MANY).map((frequency) => band(frequency, width) ** 2)));
-  let [best, noise] = [Infinity, none];
-  for (let i = 0; i < WIDTHS.length; i++) {
-    for (let j = 0; j < WIDTHS.length; j++) {
-      const kept = cells.map(({ k, l }) => seen[i][k] * seen[j][l]);
-      const inside = [...kept.keys()].filter((c) => kept[c] > HELD);
-      if (!inside.length) continue;
-      let [plateau, slope] = twoLevels(inside.map((c) => kept[c] / cells[c].found), inside.map((c) => cells[c].texture));
-      plateau = Math.max(plateau, NOISY * Math.min(...inside.map((c) => cells[c].found / kept[c])));
-      const off = sum(cells.map(({ texture }, c) => (Math.log((plateau + slope * texture) * kept[c] + faint) - logs[c]) ** 2));
-      if (off < best) [best, noise] = [off, { deviation: Math.sqrt(plateau * shares[i] * shares[j]), widths: [WIDTHS[i], WIDTHS[j]] }];
-    }
+  let [best, level, noise] = [Infinity, 0, none];
+  for (const tried of bands(widths)) {
+    const shown = seenBand(tried, frequencies);
+    const passed = cells.map(({ k, l }) => shown[k][l]);
+    const inside = [...passed.keys()].filter((c) => passed[c] > HELD);
+    if (!inside.length) continue;
+    let [plateau, slope] = twoLevels(inside.map((c) => passed[c] / cells[c].found), inside.map((c) => cells[c].texture));
+    plateau = Math.max(plateau, NOISY * Math.min(...inside.map((c) => cells[c].found / passed[c])));
+    let off = 0;
+    for (let c = 0; c < cells.length; c++) off += (Math.log((plateau + slope * cells[c].texture) * passed[c] + faint) - logs[c]) ** 2;
+    if (off < best) [best, level, noise] = [off, plateau, tried];
   }
-  return noise;
+  noise = { ...noise, widths: noise.widths.map((width, k) => width * pixels[k]) };
+  const common = cosineFrequencies(MANY);
+  return { ...noise, deviation: Math.sqrt(level * mean(common.flatMap((f) => common.map((g) => kept(noise, f, g) ** 2)))) };
 }
 
-/** Mean power of the head's flattest patches by frequency, from 0 to a half per pixel; empty where the slices hold no patch.
- * @type {(volume: Volume, axis: number, head: Volume) => number[][]} */
-function spectrum(volume, axis, head) {
+/** All bands that are tried. @type {(widths: number[]) => Noise[]} */
+function bands(widths) {
+  const all = widths.flatMap((first) => widths.flatMap((second) => [false, true].flatMap((round) => TAPERS.map((/** @type {number} */ taper) => ({ deviation: 1, widths: [first, second], round, taper })))));
+  return all.filter(({ widths, round, taper }) => taper === TAPERS[0] || round || Math.max(...widths) > 1); // else nothing falls
+}
+
+/** Mean power of the head's flattest patches by frequency, from 0 to a half per `pixels`; empty where the slices hold no patch.
+ * @type {(volume: Volume, axis: number, head: Volume, pixels: number[]) => number[][]} */
+function spectrum(volume, axis, head, pixels) {
   const order = [axis, ...otherAxes(axis)];
   const [{ data, shape: [S, N, M] }, inside] = [reorder(volume, order), reorder(head, order).data];
-  const shorter = Math.min(N, M);
+  const shorter = Math.floor(Math.min(N / pixels[0], M / pixels[1]));
   const size = 2 * Math.floor(clamp(Math.floor(shorter / 3), Math.floor(PATCH / 3), PATCH) / 2);
   if (size > shorter) return [];
-  const [line, places] = [[...Array(size).keys()], /** @type {number[]} */ ([])];
-  const [rows, columns] = [N, M].map((n) => starts(n, size));
+  const [high, wide] = pixels.map((pixel) => 2 * Math.floor((size * pixel) / 2));
+  const [down, line, places] = [[...Array(high).keys()], [...Array(wide).keys()], /** @type {number[]} */ ([])];
+  const [rows, columns] = [starts(N, high), starts(M, wide)];
   for (let s = 0; s < S; s++) for (const y of rows) for (const x of columns) places.push((s * N + y) * M + x);
-  const pixels = line.flatMap((y) => line.map((x) => y * M + x));
-  const counts = places.map((place) => pixels.reduce((count, pixel) => count + inside[place + pixel], 0));
+  const patch = down.flatMap((y) => line.map((x) => y * M + x));
+  const counts = places.map((place) => patch.reduce((count, pixel) => count + inside[place + pixel], 0));
   const most = counts.reduce((a, b) => Math.max(a, b));
-  const hann = line.map((k) => 0.5 - 0.5 * Math.cos((2 * Math.PI * (k + 1)) / (size + 1)));
-  const window = hann.flatMap((a) => hann.map((b) => a * b));
+  const hann = (/** @type {number[]} */ one) => one.map((k) => 0.5 - 0.5 * Math.cos((2 * Math.PI * (k + 1)) / (one.length + 1)));
+  const [above, beside] = [hann(down), hann(line)];
+  const window = above.flatMap((a) => beside.map((b) => a * b));
   const [whole, level] = [sum(window), Math.sqrt(mean(window.map((w) => w * w)))];
   const { least } = extremes(volume);
-  const shown = places.filter((_, k) => counts[k] >= most).map((place) => ({ place, mean: pixels.reduce((all, pixel, k) => all + window[k] * data[place + pixel], 0) / whole }));
+  const shown = places.filter((_, k) => counts[k] >= most).map((place) => ({ place, mean: patch.reduce((all, pixel, k) => all + window[k] * data[place + pixel], 0) / whole }));
   const dark = percentile(shown.map((patch) => patch.mean - least).sort((a, b) => a - b), 50) / 2;
-  const half = line.slice(0, size / 2 + 1);
-  const waves = [Math.cos, Math.sin].map((wave) => half.map((f) => line.map((x) => wave((2 * Math.PI * ((f * x) % size)) / size))));
-  const powers = shown.filter((patch) => patch.mean - least >= dark).map((patch) => {
-    const own = pixels.map((pixel, k) => ((data[patch.place + pixel] - patch.mean) * window[k]) / level);
+  const half = down.slice(0, size / 2 + 1);
+  const waves = (/** @type {number[]} */ one) => [Math.cos, Math.sin].map((wave) => half.map((f) => one.map((x) => wave((2 * Math.PI * ((f * x) % one.length)) / one.length))));
+  const [ofRows, ofColumns] = [waves(down), waves(line)];
+  const powers = shown.filter((one) => one.mean - least >= dark).map((one) => {
+    const own = patch.map((pixel, k) => ((data[one.place + pixel] - one.mean) * window[k]) / level);
     const power = half.map(() => half.map(() => 0)); // of positive and negative frequencies the mean
-    for (const one of waves) {
-      const along = one.map((wave) => line.map((y) => product(wave, own, y * size)));
-      for (const other of waves) for (const f of half) for (const g of half) power[f][g] += (product(other[f], along[g], 0) / size) ** 2;
+    for (const across of ofColumns) {
+      const along = across.map((wave) => down.map((y) => product(wave, own, y * wide)));
+      for (const other of ofRows) for (const f of half) for (const g of half) power[f][g] += product(other[f], along[g], 0) ** 2 / (high * wide);
     }
     const signs = (/** @type {number} */ f) => (f ? 2 : 1); // positive and negative ones
     const coarse = [0, 1, 2].flatMap((f) => [0, 1, 2].map((g) => signs(f) * signs(g) * power[f][g]));
@@ -126,11 +141,13 @@ function starts(n, size) {
   return [...new Set([...half, ...half.map((start) => n - size - start)])];
 }
 
-/** The band's power as a Hann window shows it, which blurs by a frequency. @type {(frequencies: number[], width: number) => number[]} */
-function seenBand(frequencies, width) {
-  const power = frequencies.map((frequency) => band(frequency, width) ** 2);
-  const at = (/** @type {number} */ k) => power[k < 0 ? -k : k < power.length ? k : 2 * power.length - 2 - k];
-  return power.map((x, k) => at(k - 1) / 6 + (2 * x) / 3 + at(k + 1) / 6);
+/** A band's power as Hann windows show it, which blur it by a frequency along either axis. @type {(band: Noise, frequencies: number[]) => number[][]} */
+function seenBand(band, frequencies) {
+  const n = frequencies.length;
+  const blurred = (/** @type {number[]} */ line) => line.map((x, k) => (line[k ? k - 1 : 1] + line[k < n - 1 ? k + 1 : n - 2]) / 6 + (2 * x) / 3);
+  const rows = frequencies.map((f) => blurred(frequencies.map((g) => kept(band, f, g) ** 2)));
+  const columns = frequencies.map((_, l) => blurred(rows.map((row) => row[l])));
+  return frequencies.map((_, k) => columns.map((column) => column[k]));
 }
 
 /** Plateau and slope, neither negative, whose sum is nearest to the spectrum, error by its own size: of two variables, least squares

@@ -15,8 +15,8 @@ export function turned(volume, affine, a) {
 /** The noise of slices as they are stored. @type {(volume: Volume, affine: Affine, a: Acquisition) => Noise} */
 export function noiseIn(volume, affine, a) {
   const [first, second] = canonical(affine).axes.filter((axis) => axis !== a.sliceAxis);
-  const { deviation, widths } = turned(volume, affine, a).noise;
-  return { deviation, widths: first > second ? widths.toReversed() : widths };
+  const { noise } = turned(volume, affine, a);
+  return { ...noise, widths: first > second ? noise.widths.toReversed() : noise.widths };
 }
 
 /** @type {(volume: Volume, a: Acquisition, edges: number[], tissueRange: IntensityRange) => Slices} */
@@ -36,10 +36,10 @@ export function withoutRest(slices) {
 
 /** Slices without the rest, with their tissue in [-1, 1], as networks see them; the noise is that of the whole.
  * @type {(tissue: Slices, whole: Slices) => Slices} */
-export function unitOf(tissue, { tissueRange: { low, high, ceiling }, noise: { deviation, widths } }) {
+export function unitOf(tissue, { tissueRange: { low, high, ceiling }, noise }) {
   const gain = 2 / (high - low);
   const tissueRange = { low: -1, high: 1, ceiling: (ceiling - low) * gain - 1 };
-  return { ...tissue, volume: toUnit(tissue.volume, tissue.tissueRange), tissueRange, noise: { deviation: deviation * gain, widths } };
+  return { ...tissue, volume: toUnit(tissue.volume, tissue.tissueRange), tissueRange, noise: { ...noise, deviation: noise.deviation * gain } };
 }
 
 /** Standard deviation of the noise, as a share of the range of tissue. @type {(slices: Slices) => number} */
