@@ -26,6 +26,7 @@ LOWEST = 2.5 / 16  # per pixel; what is coarser is anatomy
 FALL = 5  # exponent of the spectrum of anatomy
 FAINT = 0.01  # of the power at low frequencies; what is less is as good as none
 ROUNDING = 1e-7  # of float32
+FEW = PATCH // 4  # frequencies, or fewer, tell no shape of a band
 MANY = 128  # frequencies along an axis, of which the band's share is taken
 ROUGH = tuple(np.arange(1.0, WIDEST + 0.05, 0.1).round(1).tolist())  # widths that the first look tries
 FINE = tuple(np.arange(1.0, 1.625, 0.05).round(2).tolist())  # and the second look, in shares of those
@@ -201,10 +202,11 @@ def _bands(count: int, widths: tuple[float, ...]) -> tuple[list[Noise], np.ndarr
     The windows there, Hann's, blur it by a frequency.
     """
     frequency = np.arange(count) / (2 * (count - 1))
+    shapes, tapers = ((False, True), TAPERS) if count > FEW else ((False,), TAPERS[-1:])
     bands = [
         Noise(1.0, (first, second), shape, taper)
-        for first, second, shape, taper in itertools.product(widths, widths, (False, True), TAPERS)
-        if taper == TAPERS[0] or shape or max(first, second) > 1  # else nothing falls
+        for first, second, shape, taper in itertools.product(widths, widths, shapes, tapers)
+        if taper == TAPERS[-1] or shape or max(first, second) > 1  # else nothing falls
     ]
     power = np.stack([np.square(one.kept(frequency, frequency)) for one in bands])
     for axis in (1, 2):
@@ -256,7 +258,11 @@ def _spectrum(slices: np.ndarray, inside: np.ndarray, pixels: tuple[float, float
     window = np.outer(*(np.hanning(one + 2)[1:-1] for one in sizes))
     means = np.average(shown.reshape(len(shown), -1), axis=1, weights=window.ravel())
     bright = means - slices.min() >= np.median(means - slices.min()) / 2
-    shown = (shown - means[:, None, None])[bright] * (window / np.sqrt(np.square(window).mean()))
+    shown = (shown - means[:, None, None])[bright]
+    for place in np.ix_(*(np.arange(one) - (one - 1) / 2 for one in sizes)):  # a slope would leak into all frequencies
+        weight = window * place
+        shown -= place * (shown * weight).sum((1, 2), keepdims=True) / (weight * place).sum()
+    shown *= window / np.sqrt(np.square(window).mean())
     power = np.square(np.abs(np.fft.fft2(shown))) / math.prod(sizes)
     lowest = np.arange(-2, 3)
     coarse = power[:, lowest[:, None], lowest].sum((1, 2))

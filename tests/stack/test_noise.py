@@ -51,7 +51,12 @@ def test_a_coarser_matrix_shows_nothing_beyond_its_band():
     assert beyond[:, 30:].abs().max() < 1e-4 < beyond[:, 20:30].abs().max()
     torch.testing.assert_close(shown.mean(1), image.mean(1))
     assert band_limited(image, (0, 1), Noise(0.0)) is image
-    assert Noise(0.0, (2.0, 1.0)).kept(np.array([0.0, 0.1, 0.25, 0.4]), np.array([0.5])).tolist() == [[1], [1], [0], [0]]
+    assert Noise(0.0, (2.0, 1.0)).kept(np.array([0.0, 0.1, 0.25, 0.4]), np.array([0.5])).tolist() == [
+        [1],
+        [1],
+        [0],
+        [0],
+    ]
     many = cosine_frequencies(4000)
     share = np.square(Noise(0.0, (2.0, 1.0)).kept(many, many[:1])).mean()
     assert share == pytest.approx(0.4375, abs=1e-3), "3/4 of the band, and half of its last quarter"

@@ -23,7 +23,7 @@ from scripts.rebuild.rebuilt import Rebuilt
 from scripts.rebuild.registration import placed
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
-from scripts.stack.noise import band_limited
+from scripts.stack.noise import Noise, band_limited
 from scripts.stack.slices import Slices
 from tests import stacks
 from tests.fixtures import random_network
@@ -90,7 +90,9 @@ def facts(way):
     """Slices of a noise that was interpolated along one axis, of which one is blank, with a floor of 40."""
     scan = scan_of(smooth_head((40, 44, 60)))
     chance = torch.randn(scan.shape, generator=torch.Generator().manual_seed(0))
-    scan.as_tensor()[:] = (scan.as_tensor() + 20 * band_limited(chance, (1,), (1.8,))).clamp(min=0) + 40
+    scan.as_tensor()[:] = (scan.as_tensor() + 20 * band_limited(chance, (1, 2), Noise(0.0, (1.8, 1.0)))).clamp(
+        min=0
+    ) + 40
     scan[0, :, :, 4] = 40
     slices = Slices.of(way.volume(in_place(scan)))
     plain, noise = slices.canonical, slices.canonical.noise

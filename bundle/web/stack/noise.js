@@ -3,7 +3,7 @@ import constants from "../model/constants.js";
 import { percentile } from "./intensity.js";
 import { clamp, extremes, otherAxes, reorder } from "./volume.js";
 
-const { TAPERS, PATCH, FLATTEST, LOWEST, FALL, FAINT, ROUNDING, MANY, NOISY, HELD, WITHIN, ROUGH, FINE, rician } = constants.noise;
+const { TAPERS, PATCH, FLATTEST, LOWEST, FALL, FAINT, ROUNDING, MANY, NOISY, HELD, WITHIN, FEW, ROUGH, FINE, rician } = constants.noise;
 
 /** @type {(values: number[]) => number} */
 const sum = (values) => values.reduce((all, x) => all + x, 0);
@@ -65,7 +65,7 @@ function fitted(volume, axis, head, pixels, widths) {
   const cells = fine.map((cell) => ({ ...cell, found: Math.max(cell.found, ROUNDING * faint), texture: (cell.distance / LOWEST) ** -FALL }));
   const logs = cells.map(({ found }) => Math.log(found + faint));
   let [best, level, noise] = [Infinity, 0, none];
-  for (const tried of bands(widths)) {
+  for (const tried of bands(widths, n > FEW)) {
     const shown = seenBand(tried, frequencies);
     const passed = cells.map(({ k, l }) => shown[k][l]);
     const inside = [...passed.keys()].filter((c) => passed[c] > HELD);
@@ -81,10 +81,11 @@ function fitted(volume, axis, head, pixels, widths) {
   return { ...noise, deviation: Math.sqrt(level * mean(common.flatMap((f) => common.map((g) => kept(noise, f, g) ** 2)))) };
 }
 
-/** All bands that are tried. @type {(widths: number[]) => Noise[]} */
-function bands(widths) {
-  const all = widths.flatMap((first) => widths.flatMap((second) => [false, true].flatMap((round) => TAPERS.map((/** @type {number} */ taper) => ({ deviation: 1, widths: [first, second], round, taper })))));
-  return all.filter(({ widths, round, taper }) => taper === TAPERS[0] || round || Math.max(...widths) > 1); // else nothing falls
+/** All bands that are tried, of all shapes or of one. @type {(widths: number[], shapes: boolean) => Noise[]} */
+function bands(widths, shapes) {
+  const [rounds, tapers] = shapes ? [[false, true], TAPERS] : [[false], TAPERS.slice(-1)];
+  const all = widths.flatMap((first) => widths.flatMap((second) => rounds.flatMap((round) => tapers.map((/** @type {number} */ taper) => ({ deviation: 1, widths: [first, second], round, taper })))));
+  return all.filter(({ widths, round, taper }) => taper === TAPERS[TAPERS.length - 1] || round || Math.max(...widths) > 1); // else nothing falls
 }
 
 /** Mean power of the head's flattest patches by frequency, from 0 to a half per `pixels`; empty where the slices hold no patch.
@@ -109,11 +110,17 @@ function spectrum(volume, axis, head, pixels) {
   const { least } = extremes(volume);
   const shown = places.filter((_, k) => counts[k] >= most).map((place) => ({ place, mean: patch.reduce((all, pixel, k) => all + window[k] * data[place + pixel], 0) / whole }));
   const dark = percentile(shown.map((patch) => patch.mean - least).sort((a, b) => a - b), 50) / 2;
+  const slopes = [down.flatMap((y) => line.map(() => y - (high - 1) / 2)), down.flatMap(() => line.map((x) => x - (wide - 1) / 2))];
   const half = down.slice(0, size / 2 + 1);
   const waves = (/** @type {number[]} */ one) => [Math.cos, Math.sin].map((wave) => half.map((f) => one.map((x) => wave((2 * Math.PI * ((f * x) % one.length)) / one.length))));
   const [ofRows, ofColumns] = [waves(down), waves(line)];
   const powers = shown.filter((one) => one.mean - least >= dark).map((one) => {
-    const own = patch.map((pixel, k) => ((data[one.place + pixel] - one.mean) * window[k]) / level);
+    const own = patch.map((pixel) => data[one.place + pixel] - one.mean);
+    for (const place of slopes) {
+      const slope = own.reduce((all, x, k) => all + window[k] * place[k] * x, 0) / place.reduce((all, x, k) => all + window[k] * x * x, 0);
+      own.forEach((_, k) => (own[k] -= slope * place[k])); // which would leak into all frequencies
+    }
+    own.forEach((_, k) => (own[k] *= window[k] / level));
     const power = half.map(() => half.map(() => 0)); // of positive and negative frequencies the mean
     for (const across of ofColumns) {
       const along = across.map((wave) => down.map((y) => product(wave, own, y * wide)));
