@@ -1,4 +1,4 @@
-"""The noise that real slices show, and the same slices with k-space filled with zeros: a table of docs/benchmarks_appendix.md.
+"""The noise that real slices show as they are, and with zeros in k-space: a table of docs/benchmarks_appendix.md.
 
 python -m benchmarks.zero_filling SCAN [SCAN ...] [--slices 12]
 

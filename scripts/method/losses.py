@@ -78,7 +78,7 @@ class LesionLoss(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """`prediction` is `(B, 1, H, W)`; `target`, `(B, 2, H, W)`, the truth and each pixel's weight (`RandLesiond`)."""
+        """`prediction` is `(B, 1, H, W)`; `target`, `(B, 2, H, W)`, truth and weight of each pixel (`RandLesiond`)."""
         truth, lesions = target.chunk(2, dim=1)
         off = torch.where(truth.isfinite(), prediction - truth.nan_to_num(), 0.0)
         error = (lesions * (torch.sqrt(off**2 + self.epsilon**2) - self.epsilon)).mean()

@@ -50,7 +50,8 @@ def test_magnitudes_and_powers_are_pythons():
         const signal = JSON.parse(given[0]);
         for (const deviation of [0, 3]) say(signal.map((x) => magnitude(x, deviation)));
         for (const round of [false, true]) {
-          say(powerOf({ deviation: 3, widths: [1.6, 1], round, taper: 0.75 }, cosineFrequencies(50), cosineFrequencies(40)));
+          const noise = { deviation: 3, widths: [1.6, 1], round, taper: 0.75 };
+          say(powerOf(noise, cosineFrequencies(50), cosineFrequencies(40)));
         }"""
     none, raised, *powers = javascript(code, json.dumps(signal.tolist()))
     assert none == signal.tolist()

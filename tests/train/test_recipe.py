@@ -8,7 +8,6 @@ from monai.bundle import ConfigParser
 from scripts.train.recipe import data_digest, differences, options_of, parser_at_work, recipe
 from tests.config_files import of_stage, parser, raw
 
-
 STAGES = ("stage1", "stage2")
 
 
