@@ -46,14 +46,14 @@ class RandSlicePatchd(RandomizableTransform, MapTransform):
 
     Patches are drawn in proportion to the tissue that they hold. Planes become planes one pixel from each other.
 
-    Replaces the planes by `image`, `(planes, slices, columns)`, the measured slices; the middle plane's sharp `(1, rows, columns)`, neighbouring rows of the fine grid that lie in the slices, NaN
-    where the plane ends or the slices hold fewer; `rows`, `(rows,)`, their places in slices from the centre of the
-    first; and `lengths`, `(5,)`: slice thickness, target, slice spacing, pixel in mm, and the noise that an estimate
-    finds, as a share of the range. Where the stack has fewer slices, its last one is repeated. `guide` is the guide's
-    part of the sharp rows, and `guide_slices` its thick slices by the slice model, `(1, slices, columns)`. Both are 0
-    where there is no guide.
+    Replaces the planes by `image`, `(planes, slices, columns)`, the measured slices; the middle plane's sharp
+    `(1, rows, columns)`, neighbouring rows of the fine grid that lie in the slices, NaN where the plane ends or the
+    slices hold fewer; `rows`, `(rows,)`, their places in slices from the centre of the first; and `lengths`, `(5,)`:
+    slice thickness, target, slice spacing, pixel in mm, and the noise that an estimate finds, as a share of the range.
+    Where the stack has fewer slices, its last one is repeated. `guide` is the guide's part of the sharp rows, and
+    `guide_slices` its thick slices by the slice model, `(1, slices, columns)`. Both are 0 where there is no guide.
     `proximal` and `proximal_...` say the same of the slices of CETA's pair, from the one that the first row lies in;
-    without a pair they repeat the former. `lesions` is the sharp rows' part of the key's weights of lesions (`RandLesiond`).
+    without a pair they repeat the former. `lesions` is the sharp rows' part of the weights of lesions (`RandLesiond`).
 
     Args:
         keys: one key, `(N, H, W)`, an odd number of neighbouring planes in [0, 1] whose second axis is the slice axis;
