@@ -25,7 +25,7 @@ from scripts.method.weights import card_path, check_card  # noqa: E402
 
 NAME = "drift_mri_superresolution"
 CONTENT = (
-    *("LICENSE", "README.md", "pyproject.toml", "docs/README.md", "docs/data_license.txt"),
+    *("LICENSE", "README.md", "pyproject.toml", "docs/README.md", "docs/data_license.txt", "docs/data.json"),
     *("docs/gallery/t1w.png", "docs/method.png"),  # the model card's pictures
     *("configs/metadata.json", "configs/logging.conf", "configs/*.yaml", "configs/models/*.yaml"),
     *("scripts/**/*.py", "scripts/pages/*.html", "scripts/pages/*.js", "drift_mri/*.py", "drift_mri/py.typed"),
