@@ -101,7 +101,7 @@ def _converted(folder: Path) -> nib.Nifti1Image:
     if any(path.suffix == ".dcm" for path in folder.iterdir()):
         program = shutil.which("dcm2niix", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH')}")
         if program is None:
-            raise InputError("dcm2niix, which converts DICOM files, is not installed: python -m pip install dcm2niix.")
+            raise InputError("dcm2niix, which converts DICOM files, is not installed. Install the extra data, or dcm2niix.")
         command = [program, "-z", "n", "-f", "scan", "-o", str(folder), str(folder)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:

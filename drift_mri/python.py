@@ -156,6 +156,7 @@ def _rebuild(
 ) -> RebuiltImage:
     from .scripts.inputs.scan import Scan  # type: ignore[import-not-found]
     from .scripts.inputs.scans import takes_longest_part  # type: ignore[import-not-found]
+    from .scripts.method.origin import Origin  # type: ignore[import-not-found]
     from .scripts.outputs.record import describe  # type: ignore[import-not-found]
     from .scripts.outputs.results import nifti_image  # type: ignore[import-not-found]
 
@@ -181,7 +182,9 @@ def _rebuild(
     written = nifti_image(rebuilt.volume, header)
     result = RebuiltImage(written.dataobj, written.affine, written.header)
     name = str(rebuilt.slices.meta["filename_or_obj"])
-    record = describe(Scan(name, Path(name), (), Path(name)), rebuilt, rebuilder.error_maps)
+    origin = Origin.of(network)
+    made = {"Network": origin.entry(), "WeightsSHA256": origin.weights, "Version": parser["_meta_"]["version"]}
+    record = describe(Scan(name, Path(name), (), Path(name)), rebuilt, rebuilder.error_maps, origin, **made)
     result.record = record.replaced(Warnings=[as_arguments(one) for one in record["Warnings"]])
     if rebuilt.error_map is not None:
         result.error_map = nifti_image(rebuilt.error_map.half_width(rebuilder.error_maps.confidence), header)

@@ -17,6 +17,7 @@ from scripts.errors import input_error, logger
 from scripts.inputs import dicom
 from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
+from scripts.method.origin import Origin
 from scripts.outputs.dicom import write_series
 from scripts.rebuild.rebuilder import Rebuilder
 
@@ -73,7 +74,8 @@ class Rebuilding(Operator):
         with noted(self.failures, series.name):
             rebuilt = self.rebuilder(self.rebuilder.measure(series))
             array, affine = rebuilt.volume.as_tensor().numpy(), np.asarray(rebuilt.volume.affine)
-            write_series(self.target / f"{series.name}_sr", array, affine, series, *self.made_with)
+            by = Origin.of(self.rebuilder.network).said(self.made_with[0])
+            write_series(self.target / f"{series.name}_sr", array, affine, series, *self.made_with, by=by)
             logger.info(f"{series.name} rebuilt, {rebuilt.steps} Euler steps, {time.perf_counter() - start:.1f} s")
         if not self.left:
             self.more.disable_tick()

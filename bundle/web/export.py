@@ -40,6 +40,7 @@ from scripts.errors import InputError, report_input_errors
 from scripts.files import sha256, whole_file
 from scripts.inputs.sample import built_in_sample
 from scripts.method.networks import Drift, stage2_lengths
+from scripts.method.origin import SHOWN
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import Card, check_card
 from scripts.stack.noise import magnitude
@@ -266,6 +267,7 @@ def constants(card: Card, weights: Path, settings: Mapping[str, Any], planes: in
     shared["inferer"] = {**settings, "planes": planes}
     metadata = json.loads((ROOT / "configs" / "metadata.json").read_text(encoding="utf-8"))
     shared["release"] = {"version": metadata["version"], "weights": sha256([weights])}
+    shared["release"]["network"] = f"weights {card.version} ({card.sha256[:SHOWN]})"
     return shared
 
 

@@ -17,6 +17,7 @@ from .calibration import Calibration
 
 MOST_STEPS = 100  # of Euler; the paper takes up to 15
 ERROR = "error."  # begins the names of the third network's weights
+LOADED = "loaded_weights"  # attribute of a network: hash of its weights file, and the version that the file's card says
 
 
 @dataclass(frozen=True)
@@ -136,14 +137,13 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
     nothing until a card calibrates them.
 
     Args:
-        network: a `Drift` of the size that was trained; it is returned.
+        network: a `Drift` of the size that was trained; it is returned, and `Origin.of` it knows the file.
         path: file with the network's state dictionary, as training exports it, in any floating-point precision. If a
             card lies beside it, the weights must have the card's hash.
     """
     if not os.path.isfile(path):
         raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
-    if card_path(path).is_file():
-        check_card(path)
+    card = check_card(path) if card_path(path).is_file() else None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         found = {str(name): tuple(value.shape) for name, value in state.items()}
@@ -165,6 +165,7 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
                 "the network. Export the weights again, as float16 or float32."
             )
     network.load_state_dict({**network.state_dict(), **{name: value.float() for name, value in state.items()}})
+    setattr(network, LOADED, (sha256([path]), "") if card is None else (card.sha256, card.version))
     return network
 
 

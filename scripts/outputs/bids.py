@@ -16,7 +16,7 @@ from .entries import KEPT
 IGNORED = f"{REPORTS}/\n"
 VERSION = "1.9.0"  # of BIDS
 NAME = "DRIFT: through-plane super-resolution"
-README = """The thick-slice anatomical scans of the dataset {name}, rebuilt by DRIFT {version}.
+README = """The thick-slice anatomical scans of the dataset {name}, rebuilt by {by}.
 
 Each scan SUFFIX has become desc-sr_SUFFIX, on a fine grid along its slice axis. The detail is estimated by networks,
 not measured. It is for research, not for diagnosis. The JSON file beside each scan says what it was made from, with
@@ -73,8 +73,10 @@ def container(root: Path = Path("/")) -> dict[str, str]:
     return {}
 
 
-def write_description(folder: str | os.PathLike, source: Path, version: str) -> None:
+def write_description(folder: str | os.PathLike, source: Path, version: str, by: str) -> None:
     """Makes a folder of results a BIDS derivative of the dataset `source`, by this version of the bundle.
+
+    `by` names the network that rebuilds and its weights (`Origin.said`).
 
     A README or `.bidsignore` that is there stays.
     """
@@ -92,13 +94,20 @@ def write_description(folder: str | os.PathLike, source: Path, version: str) -> 
         "Name": NAME,
         "BIDSVersion": VERSION,
         "DatasetType": "derivative",
-        "GeneratedBy": [{"Name": "DRIFT", "Version": version, **({"Container": made_in} if made_in else {})}],
+        "GeneratedBy": [
+            {
+                "Name": "DRIFT",
+                "Version": version,
+                "Description": f"Slices rebuilt by {by}",
+                **({"Container": made_in} if made_in else {}),
+            }
+        ],
         "DatasetLinks": {"raw": os.path.relpath(source.resolve(), Path(folder).resolve())},
         **({"Authors": authors} if isinstance(authors, list) else {}),
     }
     texts = {Path(folder, DESCRIPTION): json.dumps(content, indent=1) + "\n"}
     if not list(Path(folder).glob("README*")):
-        texts[Path(folder, "README")] = README.format(name=origin.get("Name", source.name), version=version)
+        texts[Path(folder, "README")] = README.format(name=origin.get("Name", source.name), by=by)
     ignore = Path(folder, ".bidsignore")
     if not ignore.exists():
         texts[ignore] = IGNORED

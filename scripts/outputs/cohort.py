@@ -100,7 +100,7 @@ def keep_summary(
         check_foreign_index(folder)
         add_rows(summary, [], index=False)
         for root in sorted({scan.dataset for scan in scans if scan.dataset is not None}):
-            bids.write_description(output.folder, root, output.version)
+            bids.write_description(output.folder, root, output.version, output.origin.said(output.version))
     except OSError as error:
         raise InputError(f"output_dir {output.folder} cannot be written ({error}). Choose another one.") from error
     with _kept_log(folder, output.version):

@@ -112,7 +112,12 @@ ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
     "Overview": (OBJECT, "the scan's pictures in index.html"),
     "Summary": (OBJECT, "its row of summary.csv"),
     "InputSHA256": (TEXT, "hash of the files that were given"),
-    "WeightsSHA256": (TEXT, "hash of the weights"),
+    "Network": (
+        of("Description", "Class", Description=TEXT, Class=TEXT, File=TEXT, FileSHA256=TEXT, WeightsVersion=TEXT),
+        "that rebuilt, in words and by its class; of one that is not DRIFT's the file and the hash of its code; the "
+        "version that trained its weights",
+    ),
+    "WeightsSHA256": ({"type": ["string", "null"]}, "hash of the weights file; null for weights of another origin"),
     "ConfigSHA256": (TEXT, "hash of all that makes results, the config's overrides included"),
     "Release": (TEXT, "the first two numbers of the version; the third changes no result"),
     "Settings": (OBJECT, "options and settings of the method that change a result; null for one that was left open"),

@@ -94,7 +94,7 @@ def _rebuild_and_write(
         logger.warning(f"{scan.name}: {rebuilt.motion_said}")
     beside, cut = write_error_map(scan, rebuilt, maps, output, made)
     record = describe(
-        *(scan, rebuilt, maps),
+        *(scan, rebuilt, maps, output.origin),
         stacks=facts,
         warnings=[*([scan.mark] if scan.mark else []), *warnings, *cut],
         used=guide,

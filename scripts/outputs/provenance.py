@@ -11,6 +11,7 @@ from monai.bundle import ConfigParser
 from ..files import sha256, whole_file
 from ..inputs import bids
 from ..inputs.scan import Scan
+from ..method.origin import Origin
 from ..method.weights import Card
 from ..train.recipe import digest, recipe
 from .entries import Record, frozen, to_json
@@ -41,8 +42,10 @@ def state(path: Path) -> dict[str, Any]:
     return {"Bytes": sum(file.stat().st_size for file in files), "SHA256": sha256(files)}
 
 
-def made_with(parser: ConfigParser, card: Card, version: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that makes results, on whatever machine: the config, the weights, the bundle's version.
+def made_with(
+    parser: ConfigParser, card: Card, origin: Origin, version: str, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All that makes results, on whatever machine: the config, the network, its weights, the bundle's version.
 
     The config's hash is of all that its `rebuilder` is made of, overrides included, but for the error map, which
     `error_maps.asked` compares. The third number of the version changes no result. The settings, options that change a
@@ -50,7 +53,8 @@ def made_with(parser: ConfigParser, card: Card, version: str, settings: Mapping[
     """
     return {
         "ConfigSHA256": digest(asdict(replace(card, error_map=None)), recipe(parser, "rebuilder", WITHOUT_EFFECT)),
-        "WeightsSHA256": card.sha256,  # which loading checks
+        "Network": origin.entry(),
+        "WeightsSHA256": origin.weights,
         "Release": ".".join(version.split(".")[:2]),
         "Settings": dict(settings),
     }

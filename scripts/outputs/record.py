@@ -11,6 +11,7 @@ from monai.data import MetaTensor
 
 from ..errors import printable
 from ..inputs.scan import Candidate, Scan
+from ..method.origin import Origin
 from ..pages.index import glance
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.rebuilt import Rebuilt
@@ -37,6 +38,7 @@ def describe(
     scan: Scan,
     rebuilt: Rebuilt,
     maps: ErrorMaps,
+    origin: Origin,
     *,
     stacks: Sequence[Mapping[str, Any]] = (),
     warnings: Sequence[str] = (),
@@ -49,6 +51,7 @@ def describe(
 
     Args:
         maps: by which the error map was made, if there is one.
+        origin: of the network that rebuilt.
         stacks: the facts of `stack_facts.make_together`.
         used: the guide among those of the scan that was used.
         files: that were written, the result first.
@@ -69,13 +72,13 @@ def describe(
         "ErrorMap": error,
     }
     return Record.made(
-        Description=_description(rebuilt, stacks),
+        Description=_description(rebuilt, origin, guide, noise, stacks),
         Sources=[source_of(scan, file) for file in (*scan.files, *(used.scan.files if used is not None else ()))],
         SliceThickness=target,
         SpacingBetweenSlices=target,
         **fields,
         Facts={
-            **_facts(rebuilt),
+            **_facts(rebuilt, origin),
             **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),
             **({"skull": SKULL} if guess else {}),
             **(rounding(files[0]) if files else {}),
@@ -86,7 +89,7 @@ def describe(
         Agreement=rebuilt.agreement,
         Overview=glance(rebuilt.slices, rebuilt.volume),
         Summary={
-            **_summary(rebuilt, guide, error, said),
+            **_summary(rebuilt, origin, guide, error, said),
             **{"step_ratio": steps, "streak": ratio, "streak_steps": within, "noise": noise.get("Share")},
             **({} if seconds is None else {"seconds": seconds}),
         },
@@ -95,8 +98,23 @@ def describe(
     )
 
 
-def _description(rebuilt: Rebuilt, stacks: Sequence[Mapping[str, Any]]) -> str:
-    what = "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured."
+def _description(
+    rebuilt: Rebuilt,
+    origin: Origin,
+    guide: Mapping[str, Any],
+    noise: Mapping[str, Any],
+    stacks: Sequence[Mapping[str, Any]],
+) -> str:
+    steps, ran = _steps(rebuilt, origin), [f"Super-resolved along the slice axis by {origin.said()}"]
+    if steps:
+        ran.append(f"in {steps} Euler step{'s' * (steps > 1)}")
+    elif steps == 0 and origin.ours:
+        ran.append("stage 1 alone")
+    if guide:
+        ran.append(f"guided by {guide['Name']}")
+    if noise:
+        ran.append(f"at {noise['Share']:.1%} noise")
+    what = f"{', '.join(ran)}: detail is estimated, not measured."
     if rebuilt.slices.acquisition.at_target:
         what = "Not rebuilt: the slices are at the target of DRIFT already."
     elif rebuilt.slices.constant:
@@ -120,8 +138,13 @@ def _warnings(
     return tuple(named(scan, warning) for warning in every if warning)
 
 
+def _steps(rebuilt: Rebuilt, origin: Origin) -> int | None:
+    """Euler steps; None where they are those of a card that is not the network's."""
+    return rebuilt.steps if origin.flows else None
+
+
 def _summary(
-    rebuilt: Rebuilt, guide: Mapping[str, Any], error: Mapping[str, Any], warnings: Sequence[str]
+    rebuilt: Rebuilt, origin: Origin, guide: Mapping[str, Any], error: Mapping[str, Any], warnings: Sequence[str]
 ) -> dict[str, Any]:
     """The scan's row of summary.csv."""
     a = rebuilt.slices.acquisition
@@ -131,7 +154,7 @@ def _summary(
         "slice_thickness": round(a.slice_thickness, 6),
         "slice_spacing": round(a.slice_spacing, 6),
         "target_thickness": round(a.target_spacing, 6),
-        "steps": rebuilt.steps,
+        "steps": _steps(rebuilt, origin),
         "agreement": rebuilt.agreement,
         "guide": guide.get("Name", ""),
         "warnings": " | ".join(warnings),
@@ -193,7 +216,7 @@ def rounding(path: Path) -> dict[str, tuple[str, str]]:
     return {"voxels": (str(image.get_data_dtype()), f"the option dtype; intensities are right to {half:.3g}")}
 
 
-def _facts(rebuilt: Rebuilt) -> dict[str, tuple[str, str]]:
+def _facts(rebuilt: Rebuilt, origin: Origin) -> dict[str, tuple[str, str]]:
     """Facts that were taken for the acquisition: name -> value, and where it came from."""
     a, affine = rebuilt.slices.acquisition, rebuilt.slices.affine
     shape = a.profile if isinstance(a.profile, str) else f"SLR pulse, time-bandwidth product {a.profile:g}"
@@ -203,7 +226,7 @@ def _facts(rebuilt: Rebuilt) -> dict[str, tuple[str, str]]:
         "slice thickness": (f"{a.slice_thickness:.4g} mm", a.sources["slice_thickness"]),
         "gap": (f"{round(a.gap, 4) + 0.0:.4g} mm", "spacing less thickness; negative for overlap"),
         "target thickness": (f"{a.target_spacing:.4g} mm", a.sources["target_spacing"]),
-        "steps": (str(rebuilt.steps), rebuilt.steps_source),
+        **({} if _steps(rebuilt, origin) is None else {"steps": (str(rebuilt.steps), rebuilt.steps_source)}),
         "slice profile": (shape, "the option profile"),
         **({"pixels": (f"{a.target_spacing:.4g} mm", a.sources["pixels"])} if "pixels" in a.sources else {}),
     }

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor, NibabelReader, PydicomReader
+from torch import nn
 
 from ..errors import InputError, flag
 from ..files import sha256, whole_file
 from ..inputs.bids import reports
 from ..inputs.scan import Scan
+from ..method.origin import Origin
 from ..method.weights import Card
 from ..pages.index import check_foreign_index
 from . import bids
@@ -38,6 +40,8 @@ class Output:
         config: of the run, of which `made_with` makes the settings of its results.
         settings, method: options and settings of the inferer that change results.
         card: of the weights.
+        network: that rebuilds.
+        origin: of the network.
         made: `provenance.made_with` for this run.
     """
 
@@ -50,9 +54,11 @@ class Output:
     card: Card
     version: str
     config: InitVar[ConfigParser]
+    network: InitVar[nn.Module]
     made: dict[str, Any] = field(init=False)
+    origin: Origin = field(init=False)
 
-    def __post_init__(self, config: ConfigParser) -> None:
+    def __post_init__(self, config: ConfigParser, network: nn.Module) -> None:
         if self.format not in ("nifti", "dicom", "auto"):
             raise InputError(f"format is {self.format!r}: expected nifti, dicom or auto. Set --output_format.")
         if self.dtype not in DTYPES:
@@ -65,8 +71,11 @@ class Output:
         bids.check_derivative_folder(self.folder)
         read_rows(reports(Path(self.folder)) / "summary.csv")
         check_foreign_index(reports(Path(self.folder)))
+        self.origin = Origin.of(network)
         settings = {**self.settings, **self.method, "dtype": self.dtype}
-        self.made = made_with(config, self.card, self.version, settings)
+        if not self.origin.flows:
+            settings.pop("n_max", None)  # of a card that is not the network's
+        self.made = made_with(config, self.card, self.origin, self.version, settings)
 
     def as_dicom(self, scan: Scan) -> bool:
         """Whether a scan's result is a DICOM series."""
@@ -103,7 +112,8 @@ def write(
     named = {name: value for name, value in made.items() if name != "InputSHA256"}  # files differ by how they were sent
     source, *further = (one.source for one in (scan, *others) if not isinstance(one.source, Path))
     key, guided_by = json.dumps(named, sort_keys=True), None if guide is None else guide.source
-    write_series(stem, array, affine, source, output.version, key, what, further, guided_by)
+    by = output.origin.said(output.version)
+    write_series(stem, array, affine, source, output.version, key, what, further, guided_by, by)
     return stem
 
 

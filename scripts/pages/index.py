@@ -122,7 +122,10 @@ def _record(path: Path) -> Mapping[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
         return {
             **{name: content["Overview"][name] for name in ("voxels", "slices", "plane", "before", "after")},
-            "made_with": (content["Version"], content["WeightsSHA256"]),
+            "version": content["Version"],
+            "network": content.get("Network", {}).get("Description"),
+            "ours": content.get("Network", {}).get("Class", "").startswith("scripts.method."),
+            "noise": content.get("Noise", {}).get("Share"),
             "guided": "Guide" in content,
             "guide_share": content.get("Guide", {}).get("Share", 1.0),
             "reconciled": content["Settings"]["consistency"] == "project",
@@ -174,25 +177,37 @@ def _shown(column: str, value: float) -> str:
     return f"{value:.2f}" if column == "step_ratio" else f"{100 * value:.2f} %"
 
 
+def _span(numbers: Sequence[float]) -> str:
+    """The range of some numbers, in words."""
+    low, high = (f"{one:.3g}" for one in (min(numbers), max(numbers)))
+    return low if low == high else f"{low} to {high}"
+
+
 def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
-    """Numbers of a methods section on the scans that were rebuilt and have a record; empty if none has."""
+    """The facts of a methods section on the scans that were rebuilt and have a record; empty if none has.
+
+    What ran is said alone: the networks and weights that the records name, Euler steps, guides, noise.
+    """
     rebuilt = [row for row in rows if row["record"].get("rebuilt")]
-
-    def span(name: str) -> str:
-        low, high = min(row[name] for row in rebuilt), max(row[name] for row in rebuilt)
-        return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-
-    versions, weights = (sorted({row["record"]["made_with"][k] for row in rebuilt}) for k in (0, 1))
+    records = [row["record"] for row in rebuilt]
     lengths = ("slice_spacing", "slice_thickness", "target_thickness")
     if not rebuilt or any(row[name] is None for row in rebuilt for name in lengths):
         return {}
+    if not all(record["network"] for record in records):  # of an earlier release
+        return {}
+    steps = [row["steps"] for row in rebuilt if row["steps"] is not None]
+    ours = any(record["ours"] for record in records)
+    noise = [100 * record["noise"] for record in records if record["noise"] is not None]
     return {
         "count": len(rebuilt),
-        "guided": sum(row["record"]["guided"] for row in rebuilt),
-        "reconciled": all(row["record"]["reconciled"] for row in rebuilt),
-        **{name: span(name) for name in lengths},
-        "versions": versions,
-        "weights": [one[:12] for one in weights],
+        "guided": sum(record["guided"] for record in records),
+        "reconciled": all(record["reconciled"] for record in records),
+        **{name: _span([row[name] for row in rebuilt]) for name in lengths},
+        "versions": sorted({record["version"] for record in records}),
+        "networks": sorted({record["network"] for record in records}),
+        "ours": ours,
+        "steps": _span(steps) if steps and max(steps) and ours else "",
+        "noise": _span(noise) if noise else "",
     }
 
 

@@ -114,7 +114,8 @@ def write_page(
     series = slices.meta.get("series")  # DICOM
     names = [Path(source).name for source in record["Sources"]]
     settings = {name: "not set" if value is None else value for name, value in record["Settings"].items()}
-    provenance = {"weights": record["WeightsSHA256"], "version": record["Version"], **settings}
+    ran = {"network": record["Network"]["Description"], "weights": record["WeightsSHA256"] or "none of a file"}
+    provenance = {**ran, "version": record["Version"], **settings}
     identity = {"file": names[0]}
     if series is not None:
         identity = {**series, "date": re.sub(r"^(\d{4})\.?(\d\d)\.?(\d\d)$", r"\1-\2-\3", series["date"])}

@@ -27,7 +27,7 @@ VALIDATOR = shutil.which("bids-validator-deno", path=Path(sys.executable).parent
 
 def test_the_description_says_what_made_the_derivative_and_where_its_sources_are(tmp_path):
     root, out = write(tmp_path / "ds"), tmp_path / "ds" / "derivatives" / "drift"
-    bids.write_description(out, root, "0.1.0")
+    bids.write_description(out, root, "0.1.0", "DRIFT 0.1.0")
     content = json.loads((out / "dataset_description.json").read_text())
     assert content["DatasetType"] == "derivative"
     (tool,) = content["GeneratedBy"]
@@ -42,14 +42,14 @@ def test_the_link_to_the_sources_leads_there_from_a_folder_that_is_a_link(tmp_pa
     root, out = write(tmp_path / "ds"), tmp_path / "ds" / "derivatives" / "drift"
     (tmp_path / "disk" / "deep" / "drift").mkdir(parents=True)
     out.parent.symlink_to(tmp_path / "disk" / "deep")
-    bids.write_description(out, root, "0.1.0")
+    bids.write_description(out, root, "0.1.0", "DRIFT 0.1.0")
     assert (out / description(out)["DatasetLinks"]["raw"]).resolve() == root.resolve()
 
 
 def test_the_authors_are_the_sources(tmp_path):
     authors = ["A. Ardern", "B. \u0106osi\u0107"]
     root = write(tmp_path / "ds", **{"dataset_description.json": {"Name": "x{y}", "Authors": authors}})
-    bids.write_description(tmp_path / "a", root, "0.1.0")
+    bids.write_description(tmp_path / "a", root, "0.1.0", "DRIFT 0.1.0")
     assert json.loads((tmp_path / "a" / "dataset_description.json").read_text())["Authors"] == authors
     assert "the dataset x{y}, rebuilt" in (tmp_path / "a" / "README").read_text()
 
@@ -57,7 +57,7 @@ def test_the_authors_are_the_sources(tmp_path):
 def test_a_readme_of_the_users_stays(tmp_path):
     write(tmp_path / "b", **{"README.md": "mine"})
     (tmp_path / "b" / "dataset_description.json").unlink()
-    bids.write_description(tmp_path / "b", write(tmp_path / "ds"), "0.1.0")
+    bids.write_description(tmp_path / "b", write(tmp_path / "ds"), "0.1.0", "DRIFT 0.1.0")
     assert (tmp_path / "b" / "README.md").read_text() == "mine" and not (tmp_path / "b" / "README").exists()
 
 
@@ -95,16 +95,16 @@ def test_another_dataset_is_never_overwritten(name, content, tmp_path):
         (out / "dataset_description.json").unlink()
     before = tree(out)
     with pytest.raises(InputError, match="out is a dataset that DRIFT did not write: expected a new folder"):
-        bids.write_description(out, tmp_path / "ds", "0.1.0")
+        bids.write_description(out, tmp_path / "ds", "0.1.0", "DRIFT 0.1.0")
     assert tree(out) == before
 
 
 def test_its_own_dataset_is_written_again_and_lines_of_the_users_stay(tmp_path):
     out = tmp_path / "out"
-    bids.write_description(out, tmp_path / "ds", "0.1.0")
+    bids.write_description(out, tmp_path / "ds", "0.1.0", "DRIFT 0.1.0")
     assert by_drift(out)
     (out / ".bidsignore").write_text("mine\n")
-    bids.write_description(out, tmp_path / "ds", "0.2.0")
+    bids.write_description(out, tmp_path / "ds", "0.2.0", "DRIFT 0.2.0")
     assert "0.2.0" in (out / "dataset_description.json").read_text()
     assert (out / ".bidsignore").read_text() == "mine\n"
 
@@ -112,13 +112,13 @@ def test_its_own_dataset_is_written_again_and_lines_of_the_users_stay(tmp_path):
 def test_the_results_of_two_datasets_do_not_share_a_folder(tmp_path):
     """The one link of a derivative would lead half of its sources into the other dataset."""
     first, second, out = write(tmp_path / "a"), write(tmp_path / "b"), tmp_path / "out"
-    bids.write_description(out, first, "0.1.0")
+    bids.write_description(out, first, "0.1.0", "DRIFT 0.1.0")
     before = tree(out)
     with pytest.raises(InputError, match=r"has the results of .*a: those of .*b would lose their source"):
-        bids.write_description(out, second, "0.1.0")
+        bids.write_description(out, second, "0.1.0", "DRIFT 0.1.0")
     assert tree(out) == before
     shutil.rmtree(first)
-    bids.write_description(out, second, "0.1.0")
+    bids.write_description(out, second, "0.1.0", "DRIFT 0.1.0")
     assert (out / description(out)["DatasetLinks"]["raw"]).resolve() == second.resolve()
 
 

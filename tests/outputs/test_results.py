@@ -11,6 +11,7 @@ import torch
 from monai.data import MetaTensor
 
 from scripts.inputs.scan import Scan
+from scripts.method.origin import Origin
 from scripts.outputs import bids
 from scripts.outputs.record import describe
 from scripts.outputs.results import nifti_image
@@ -127,7 +128,9 @@ def told(measured, result, tmp_path):
     """The step ratio that the record says of a result."""
     path = tmp_path / "scan.nii.gz"
     rebuilt = Rebuilt(Slices.of(measured), MetaTensor(result, affine=measured.affine), 3, "the test")
-    return describe(Scan("scan", path, (path,), path), rebuilt, ErrorMaps())["Summary"]["step_ratio"]
+    return describe(Scan("scan", path, (path,), path), rebuilt, ErrorMaps(), Origin.of(torch.nn.Identity()))["Summary"][
+        "step_ratio"
+    ]
 
 
 def test_the_step_ratio_is_that_of_the_middle_third_whatever_the_units(tmp_path):

@@ -171,12 +171,15 @@ def test_a_methods_section_says_what_was_done_and_counts_what_was_rebuilt(consis
     assert [" axial " in row["text"] for row in Table(page(bundle.out)).rows] == [True, True]
     made, told = record(bundle.out), " ".join(re.sub("<.*?>", "", page(bundle.out)).split())
     assert "(1, slices 4 mm apart and 4 mm thick) were resampled to 1 mm" in told
-    assert f"DRIFT {made['Version']} (weights {made['WeightsSHA256'][:12]})" in told and "[1] Choi Y. et al." in told
+    assert f"by {made['Network']['Description']} [1], with the software DRIFT {made['Version']}." in told
+    assert made["WeightsSHA256"][:12] in told and "[1] Choi Y. et al." in told
+    assert f"refined in {made['Summary']['steps']} Euler step" in told
+    assert f"noise was {100 * made['Noise']['Share']:.3g} % of the range" in told
     assert ("Results were reconciled" in told) == (consistency == "project")
     (bundle.out / "scan_sr.json").write_text(json.dumps({**made, "Guide": {"Name": "t1"}}))
     write_index(bundle.out, summary(bundle.out))
     told = " ".join(page(bundle.out).split())
-    assert "In 1 of them another contrast of the head, registered rigidly, guided the first network." in told
+    assert "In 1 of them another contrast of the head, registered rigidly, guided the network." in told
 
 
 @pytest.mark.parametrize("folder", ["/data/", ""])

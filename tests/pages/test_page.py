@@ -26,6 +26,7 @@ RECORD = {
     "Facts": {"slice axis": ("2", "the largest spacing"), "slice thickness": ("4 mm", "given")},
     "Warnings": [],
     "Agreement": 0.0123,
+    "Network": {"Description": "DRIFT, weights 0.1.0 (0123abcd)", "Class": "scripts.method.networks.Drift"},
     "WeightsSHA256": "0123abcd",
     "Version": "0.1.0",
     "Settings": {"slice_thickness": None},

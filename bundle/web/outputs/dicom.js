@@ -6,6 +6,7 @@ import { f, filled } from "../errors.js";
 import { percentile } from "../stack/intensity.js";
 import { extremes, reorder } from "../stack/volume.js";
 import { voxelSpacing } from "../stack/grid.js";
+import { ranBy } from "./record.js";
 
 /** @typedef {import("../inputs/readers.js").Found} Found */
 /** @typedef {Record<string, {vr: string, Value: any[]}>} Attributes by tag, as in DICOM's JSON */
@@ -150,7 +151,7 @@ async function derived(header, spacing, key, number) {
   const day = `${now.getFullYear()}${pad(now.getMonth() + 1)}${pad(now.getDate())}`;
   const time = [now.getHours(), now.getMinutes(), now.getSeconds()].map(pad).join("");
   const first = (/** @type {string} */ keyword) => valuesOf(common, keyword)[0] ?? "";
-  const description = filled(DERIVATION, { spacing, version, kind: first("MRAcquisitionType") || "unknown" });
+  const description = filled(DERIVATION, { spacing, by: ranBy(version), kind: first("MRAcquisitionType") || "unknown" });
   for (const event of ["InstanceCreation", "Content", "Series"]) Object.assign(common, setOf({ [`${event}Date`]: day, [`${event}Time`]: time }));
   Object.assign(common, setOf(FIXED));
   put(common, "SeriesNumber", 1000 * (Number(first("SeriesNumber") || 0) % 2_000_000) + (number % 1000)); // below 2**31, as IS asks

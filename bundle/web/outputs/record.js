@@ -24,6 +24,9 @@ export const facts = (a, affine) => ({
   "target thickness": [`${g(a.targetSpacing, 4)} mm`, a.sources.target_spacing],
 });
 
+/** Who rebuilt, see scripts/method/origin.py. @type {(release?: string) => string} */
+export const ranBy = (release = "") => `DRIFT${release && " "}${release}, ${constants.release.network}`;
+
 /**
  * The record of a result.
  * @param {Scan} scan
@@ -36,20 +39,16 @@ export const facts = (a, affine) => ({
 export function describe(scan, a, { volume, steps, stepsSource }, device, input, guide) {
   const { least, largest } = extremes(scan.volume);
   const [constant, target] = [least === largest, rounded(a.targetSpacing, 6)];
-  const what = atTarget(a)
-    ? "Not rebuilt: the slices are at the target of DRIFT already."
-    : constant
-      ? "Not rebuilt: the scan is constant."
-      : "Super-resolved along the slice axis by DRIFT: detail is estimated, not measured.";
   const placed = guide && {
     ...{ Name: guide.name, Motion: [...guide.motion, [0, 0, 0, 1]].map((row) => row.map((x) => rounded(x, 6))) },
     ...{ Degrees: rounded(guide.degrees, 3), Millimetres: rounded(guide.millimetres, 3), Likeness: rounded(guide.likeness, 3) },
     ...{ Share: rounded(guide.coverage.share, 3), Borders: guide.coverage.borders },
   };
   const left = difference(volume, scan.volume, a);
+  const noise = atTarget(a) || constant ? undefined : noiseOf(scan, a, left);
   const pulse = `SLR pulse, time-bandwidth product ${g(constants.acquisition.SLR)}`;
   return {
-    Description: what,
+    Description: description(a, constant, steps, placed, noise),
     Sources: [...scan.sources, ...(guide?.sources ?? [])],
     SliceThickness: target,
     SpacingBetweenSlices: target,
@@ -58,17 +57,28 @@ export function describe(scan, a, { volume, steps, stepsSource }, device, input,
       ...(placed && { guide: [placed.Name, filled(constants.record.GUIDE_PLACED, placed)] }),
     },
     ...(placed && { Guide: placed }),
-    ...(atTarget(a) || constant ? {} : { Noise: noiseOf(scan, a, left) }),
+    ...(noise && { Noise: noise }),
     Streak: streakOf(scan, a, volume),
     Warnings: [...a.warnings, ...(guide ? warning(guide.coverage, guide.name) : [])],
     Agreement: constant ? null : rounded(relativeRmse(left, scan.volume), 5),
     InputSHA256: input,
+    Network: { Description: ranBy(), Class: "scripts.method.networks.Drift", WeightsVersion: constants.card.version },
     WeightsSHA256: constants.release.weights,
     Release: constants.release.version.split(".").slice(0, 2).join("."),
     Settings: { ...constants.inferer, noise: a.noise === undefined ? "auto" : rounded(100 * a.noise, 6) },
     Version: constants.release.version,
     Device: device,
   };
+}
+
+/** What was done, in a sentence. @type {(a: Acquisition, constant: boolean, steps: number, guide?: {Name: string}, noise?: {Share: number}) => string} */
+function description(a, constant, steps, guide, noise) {
+  if (atTarget(a)) return "Not rebuilt: the slices are at the target of DRIFT already.";
+  if (constant) return "Not rebuilt: the scan is constant.";
+  const ran = [`Super-resolved along the slice axis by ${ranBy()}`, `in ${steps} Euler step${steps > 1 ? "s" : ""}`];
+  if (guide) ran.push(`guided by ${guide.Name}`);
+  if (noise) ran.push(`at ${f(100 * noise.Share, 1)}% noise`);
+  return `${ran.join(", ")}: detail is estimated, not measured.`;
 }
 
 /** The noise of the slices, and how much of it is left. @type {(scan: Scan, a: Acquisition, left: Volume) => object} */

@@ -37,7 +37,7 @@ LABEL, LONGEST = "DRIFT SR", 55  # after the description of the source, of so ma
 GUIDED, SHORTER = " guided by {name}", 40  # after the label; the source's description then keeps so many characters
 BY_GUIDE = "Guided by {name}, another contrast of the head, which shows where edges are. "
 DERIVATION = (
-    "Slices rebuilt {spacing:.3g} mm apart by DRIFT {version} (through-plane super-resolution) from an acquisition of "
+    "Slices rebuilt {spacing:.3g} mm apart by {by} (through-plane super-resolution) from an acquisition of "
     "type {kind}. Detail finer than the source slices is estimated, not measured."
 )
 MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
@@ -64,6 +64,7 @@ def write_series(
     what: str = "",
     others: Sequence[Series] = (),
     guide: Series | Path | None = None,
+    by: str = "",
 ) -> None:
     """Writes a rebuilt volume as a derived MR series.
 
@@ -78,6 +79,7 @@ def write_series(
         what: the voxels are, if not the scan rebuilt; such as "error bar: ...".
         others: further stacks that the volume was made of. Their images are sources as well.
         guide: a scan of another contrast that guided. Images of a series are sources of a purpose of their own.
+        by: who rebuilt, in words (`Origin.said`); DRIFT of this version where nothing is said.
     """
     array, folder = np.asarray(array), Path(folder)
     _clear(folder)
@@ -96,7 +98,7 @@ def write_series(
     if what:  # another quantity has a slope of its own
         step, intercept = (array.max() - array.min()) / DIGITS, 0.0
     stored, slope, offset = _stored(array, float(step) or 1.0, intercept)
-    common = _derived(header, float(edges[2]), version, key)
+    common = _derived(header, float(edges[2]), version, key, by or f"{NAME} {version}")
     _say_origin(common, 1 + len(further), guided_by, what)
     if (replaced := _of_other_images(folder, common)) is not None:
         count = len(replaced.SourceImageSequence)
@@ -207,7 +209,7 @@ def _stored(array: np.ndarray, step: float, intercept: float) -> tuple[np.ndarra
     return stored.clip(limits.min, limits.max).astype(dtype), slope, offset
 
 
-def _derived(header: Dataset, spacing: float, version: str, key: str) -> Dataset:
+def _derived(header: Dataset, spacing: float, version: str, key: str, by: str) -> Dataset:
     """The header that all images of a derived series share, without grid and pixels."""
     common = copy.deepcopy(header)
     del common.RescaleSlope, common.RescaleIntercept
@@ -217,7 +219,7 @@ def _derived(header: Dataset, spacing: float, version: str, key: str) -> Dataset
         setattr(common, f"{event}Time", now.strftime("%H%M%S"))
     kind = common.get("MRAcquisitionType") or "unknown"
     common.SeriesDescription = f"{common.get('SeriesDescription', '')[:LONGEST]} {LABEL}".strip()
-    common.DerivationDescription = DERIVATION.format(spacing=spacing, version=version, kind=kind)
+    common.DerivationDescription = DERIVATION.format(spacing=spacing, by=by, kind=kind)
     common.DerivationCodeSequence = code("SpatialResampling")
     for keyword, fixed in FIXED.items():
         setattr(common, keyword, fixed)
