@@ -186,7 +186,7 @@ def _span(numbers: Sequence[float]) -> str:
 def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
     """The facts of a methods section on the scans that were rebuilt and have a record; empty if none has.
 
-    What ran is said alone: the networks and weights that the records name, Euler steps, guides, noise.
+    The text says what ran: the networks and weights that the records name, Euler steps, guides, noise.
     """
     rebuilt = [row for row in rows if row["record"].get("rebuilt")]
     records = [row["record"] for row in rebuilt]
