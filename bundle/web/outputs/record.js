@@ -81,7 +81,7 @@ function description(a, constant, steps, guide, noise) {
   return `${ran.join(", ")}: detail is estimated, not measured.`;
 }
 
-/** The noise of the slices, and how much of it is left. @type {(scan: Scan, a: Acquisition, left: Volume) => object} */
+/** The noise of the slices, and how much of it is left. @type {(scan: Scan, a: Acquisition, left: Volume) => {Share: number, [name: string]: any}} */
 function noiseOf({ volume, affine }, a, left) {
   const [range, { deviation, widths }] = [intensityRange(volume), noiseIn(volume, affine, a)];
   return {
