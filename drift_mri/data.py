@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import urlopen
 
@@ -45,7 +46,8 @@ def download(address: str, path: Path) -> None:
         with urlopen(address, timeout=SECONDS) as answer, path.open("wb") as file:
             shutil.copyfileobj(answer, file)
     except (OSError, HTTPException, ValueError) as error:
-        raise InputError(f"{address} cannot be fetched ({error}).") from error
+        why = error if isinstance(error, HTTPError) else getattr(error, "reason", error)
+        raise InputError(f"{address} cannot be fetched ({why}).") from error
 
 
 def _names(address: str, count: int, folder: Path) -> list[str]:
@@ -80,20 +82,22 @@ def fetch(source: Mapping[str, Any], addresses: Mapping[str, str], folder: Path)
         for name in _names(here, source["files"], folder):
             download(addresses["file"].format(**place | {"path": quote(prefix + name)}), folder / name)
         lines = "".join(f"{one}\n" for one in sorted(sha256([path]) for path in folder.iterdir()))
-        found = hashlib.sha256(lines.encode()).hexdigest()
-        faults = [] if found == source["sha256"] else [f"{here}: its files have the sha256 {found}."]
-    else:
-        path, faults = folder / Path(source["path"]).name, []
-        for address in (addresses["file"].format(**place | {"path": quote(source["path"])}), *source.get("also", ())):
-            try:
-                download(address, path)
-                if (found := sha256([path])) == source["sha256"]:
-                    return
-                faults.append(f"{address} has the sha256 {found}.")
-            except InputError as fault:
-                faults.append(str(fault))
-    if faults:
-        raise InputError(f"{' '.join(faults)} Expected the sha256 {source['sha256']}.")
+        _check(f"{here}: its files have", hashlib.sha256(lines.encode()).hexdigest(), source)
+        return
+    faults = []
+    for address in (addresses["file"].format(**place | {"path": quote(source["path"])}), *source.get("also", ())):
+        try:
+            download(address, path := folder / Path(source["path"]).name)
+            _check(f"{address} has", sha256([path]), source)
+            return
+        except InputError as fault:
+            faults.append(str(fault))
+    raise InputError(" ".join(faults))
+
+
+def _check(what: str, found: str, source: Mapping[str, Any]) -> None:
+    if found != source["sha256"]:
+        raise InputError(f"{what} the sha256 {found}: expected {source['sha256']}.")
 
 
 def _converted(folder: Path) -> nib.Nifti1Image:
@@ -101,7 +105,9 @@ def _converted(folder: Path) -> nib.Nifti1Image:
     if any(path.suffix == ".dcm" for path in folder.iterdir()):
         program = shutil.which("dcm2niix", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH')}")
         if program is None:
-            raise InputError("dcm2niix, which converts DICOM files, is not installed. Install the extra data, or dcm2niix.")
+            raise InputError(
+                "dcm2niix, which converts DICOM files, is not installed. Install the extra data, or dcm2niix."
+            )
         command = [program, "-z", "n", "-f", "scan", "-o", str(folder), str(folder)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
@@ -218,7 +224,8 @@ def fill(root: Path, sources: Path = SOURCES) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command. Its exit code is 1 if a file is missing."""
     report_input_errors()
-    about = argparse.ArgumentParser(prog="python -m drift_mri.data", description=__doc__.split(": ", 1)[1])
+    what = "Fetches and checks the public scans that DRIFT is trained and measured on, and writes their datalist."
+    about = argparse.ArgumentParser(prog="python -m drift_mri.data", description=what, allow_abbrev=False)
     about.add_argument("folder", metavar="DIR", type=Path, help="folder for the volumes; made if missing")
     about.add_argument("--sources", metavar="JSON", type=Path, default=SOURCES, help="a table such as docs/data.json")
     options = about.parse_args(arguments)
