@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from torch import nn
 
@@ -53,7 +52,7 @@ class Origin:
         return cls(
             ours=isinstance(network, Drift) and not strange,
             name=f"{kind.__module__}.{kind.__qualname__}".removeprefix(OURS.removesuffix("scripts.")),
-            file=PurePath(file).name,
+            file=file.replace("\\", "/").rpartition("/")[2],
             file_hash=sha256([file]) if file else "",
             weights=weights,
             version=version,
