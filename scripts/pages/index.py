@@ -32,8 +32,9 @@ MIN_COHORT = 5  # scans; among fewer there is no outlier
 LIMITS = {  # column of summary.csv -> number above which a result is marked, whatever the others are; and in words
     "agreement": (0.05, "the result differs from the measured slices"),
     "step_ratio": (1.5, "slices can be seen in the result"),
-    "streak_steps": (0.05, "flat tissue is drawn out along the slice axis"),
+    "streak": (1.75, "flat tissue is drawn out along the slice axis"),
 }
+FAINT = 0.05  # of the range: where steps within the slices are smaller, nobody sees a streak
 ABSOLUTE = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/:'\"|]+[\\/])+")  # folders that begin at a root
 
 
@@ -159,7 +160,8 @@ def _row(row: Mapping, root: Path, folder: Path, common: str) -> dict[str, Any]:
     record = _record(root / beside.with_name(beside.name + ".json")) if beside else {}
     page = beside and beside.with_name(beside.name + ".html")
     share = record.get("guide_share", 1.0)
-    names = [*"slice_thickness slice_spacing target_thickness steps seconds error_bar".split(), *LIMITS]
+    lengths = "slice_thickness slice_spacing target_thickness".split()
+    names = [*lengths, *"steps seconds error_bar streak_steps".split(), *LIMITS]
     return {
         "name": row["input"].replace(os.path.join(common, ""), "") if common.strip(os.sep) else row["input"],
         "outcome": row["outcome"],
@@ -173,8 +175,26 @@ def _row(row: Mapping, root: Path, folder: Path, common: str) -> dict[str, Any]:
 
 
 def _shown(column: str, value: float) -> str:
-    """A number of a column for people: the step ratio, or a share."""
-    return f"{value:.2f}" if column == "step_ratio" else f"{100 * value:.2f} %"
+    """A number of a column for people: a ratio, or a share."""
+    return f"{100 * value:.2f} %" if column == "agreement" else f"{value:.2f}"
+
+
+def _mark(row: Mapping[str, Any], column: str, median: float | None) -> str:
+    """Why a scan is marked for its number in a column of `LIMITS`; empty where it is not.
+
+    A streak counts where it can be seen: its ratio says nothing of its size.
+
+    Args:
+        median: of the column, for an outlier; else None.
+    """
+    value, (limit, words) = row[column], LIMITS[column]
+    if value is None:
+        return ""
+    shown = f"{column.replace('_', ' ')} {_shown(column, value)}"
+    visible = column != "streak" or (row["streak_steps"] or 0.0) > FAINT
+    away = [] if median is None else [f"outlier: {shown}, median {_shown(column, median)}"]
+    above = [f"{words}: {shown}, above {_shown(column, limit)}"] if value > limit and visible else []
+    return "; ".join(away + above)
 
 
 def _span(numbers: Sequence[float]) -> str:
@@ -232,18 +252,12 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
     root = folder.parent if reports(folder.parent) == folder else folder
     rows = [_row(row, root, folder, common[_begin(row["input"])]) for row in scans]
     medians = {}
-    for name, (limit, words) in LIMITS.items():
-        label = name.replace("_", " ")
+    for name in LIMITS:
         median, far = outliers([row[name] for row in rows])
         if not math.isnan(median):
-            medians[label] = _shown(name, median)
+            medians[name.replace("_", " ")] = _shown(name, median)
         for row, away in zip(rows, far):
-            above = row[name] is not None and row[name] > limit
-            text = f"{words}: {label} {_shown(name, row[name])}, above {_shown(name, limit)}" if above else ""
-            if away:
-                text = (
-                    f"outlier: {label} {_shown(name, row[name])}, median {_shown(name, median)}" + f"; {text}" * above
-                )
+            text = _mark(row, name, median if away else None)
             row["marks"] |= {name: text} if text else {}
     content = TEMPLATES.get_template("index.html").render(
         mark=MARK,
@@ -252,6 +266,7 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
         medians=medians,
         marked=sum(bool(row["marks"]) for row in rows),
         limits=LIMITS,
+        faint=FAINT,
         enough=ENOUGH,
         far=FAR,
         min_cohort=MIN_COHORT,

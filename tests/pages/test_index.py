@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -14,11 +15,23 @@ import torch
 from monai.data import MetaTensor
 from PIL import Image
 
+from scripts.inputs.scan import Scan
+from scripts.outputs.record import describe
 from scripts.pages.index import glance, outliers, write_index
+from scripts.rebuild.error_map import ErrorMaps
+from scripts.rebuild.rebuilt import Rebuilt
 from scripts.stack.acquisition import Acquisition
+from scripts.stack.grid import voxel_spacing
+from scripts.stack.interpolation import interpolate
+from scripts.stack.noise import Noise
 from scripts.stack.slices import Slices
+from scripts.train.simulation import central_slab, scanned
+from scripts.train.truth import read_volume
 from tests.browser import Browser, chromium, needs_chromium
 from tests.cohort_files import AXIAL, hidden, nan_scan, record, summary, texture
+from tests.config_files import ROOT
+
+ISOTROPIC = ROOT.parent / "shared" / "data" / "isotropic"
 
 
 class Table(HTMLParser):
@@ -153,15 +166,48 @@ def test_every_cell_stands_under_its_heading(tmp_path):
 
 
 def test_a_poor_result_is_marked_in_words_whatever_the_others_are(tmp_path):
-    poor = {"agreement": "0.051", "step_ratio": "1.51", "streak_steps": "0.051"}
-    write_index(
-        tmp_path, [row("a", **poor), row("b", agreement="0.05", step_ratio="1.5", streak_steps="0.05"), row("c")]
-    )
-    a, b, c = (" ".join(row["text"].split()) for row in Table(page(tmp_path)).rows)
+    poor = {"agreement": "0.051", "step_ratio": "1.51", "streak": "1.76", "streak_steps": "0.051"}
+    good = {"agreement": "0.05", "step_ratio": "1.5", "streak": "1.76", "streak_steps": "0.05"}
+    write_index(tmp_path, [row("a", **poor), row("b", **good), row("c", streak="1.75", streak_steps="0.1"), row("d")])
+    a, *others = (" ".join(row["text"].split()) for row in Table(page(tmp_path)).rows)
     assert "the result differs from the measured slices: agreement 5.10 %, above 5.00 %" in a
     assert "slices can be seen in the result: step ratio 1.51, above 1.50" in a and "1 marked" in page(tmp_path)
-    assert "drawn out along the slice axis: streak steps 5.10 %, above 5.00 %" in a
-    assert all("above" not in text and "outlier" not in text for text in (b, c))
+    assert "drawn out along the slice axis: streak 1.76, above 1.75" in a
+    assert all("above" not in text and "outlier" not in text for text in others)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "axis"),
+    [
+        ("ds002748-31_T1w", 1),
+        ("ds002748-34_T1w", 0),
+        ("lifespan-7_T1w", 2),
+        ("uih-a_T1w", 2),
+        ("arc-m2208_T2w", 2),
+        ("ljubljana-19_FLAIR", 2),
+        ("brats-gli-00000_T1wGd", 2),
+    ],
+)
+@pytest.mark.skipif(not ISOTROPIC.exists(), reason="the shared data are not here")
+def test_no_truth_is_marked_and_noise_that_is_drawn_out_is(name, axis, tmp_path):
+    """A sharp scan in the place of its result; and the spline of its slices with 8 % of noise, which is all streaks."""
+    truth = central_slab(read_volume(ISOTROPIC / f"{name}.nii.gz"), axis, 72)
+    edge = float(voxel_spacing(truth.affine)[axis])
+    stated = dict.fromkeys("slice_axis slice_spacing slice_thickness target_spacing".split(), "the test")
+    made = Acquisition.of_truth(axis, truth.shape[1 + axis], edge=edge, thickness=5 * edge)
+    acquisition, rows = replace(made, sources=stated), []
+    for noise in (0.0, 0.08):
+        slices = Slices.of(scanned(truth, acquisition, Noise(noise, (1.0, 1.0)), torch.Generator().manual_seed(1)))
+        drawn_out = interpolate(slices.array, slices.acquisition, "cubic")
+        result = MetaTensor(drawn_out if noise else truth.as_tensor()[0], affine=truth.affine)
+        scan = Scan(name, tmp_path / name, (), tmp_path / name)
+        said = describe(scan, Rebuilt(slices, result), ErrorMaps())["Summary"]
+        rows.append(row(f"{noise:g}", **{**said, "warnings": ""}))
+    write_index(tmp_path, rows)
+    sharp, drawn_out = (one["text"] for one in Table(page(tmp_path)).rows)
+    assert "above" not in sharp, "agreement, step ratio and streak of the truth"
+    assert "drawn out along the slice axis" in drawn_out
 
 
 @pytest.mark.parametrize("consistency", ["project", "measure"])
