@@ -12,10 +12,8 @@ from ..rebuild.gain import ONE_CONTRAST
 from ..rebuild.rebuilt import Rebuilt
 from ..rebuild.registration import ALIKE, angle_and_shift
 from ..rebuild.stacks import Part, Stack
-from ..rebuild.together import together
+from ..rebuild.together import explained, together
 from ..stack.grid import SIDES, centre
-
-OUTLIER = 2.0  # times the agreement of the stack that agrees best; noise and contrast of stacks differ by less
 
 
 def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Rebuilt, list[dict[str, Any]]]:
@@ -31,10 +29,9 @@ def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Reb
             f"{names[0]}: no other stack goes with it: {whys}. Leave out --together, or name another --reference."
         )
     facts = [_facts(name, stack, part, volume) for name, stack, part in zip(names, stacks, parts)]
-    best = min(fact["Agreement"] for fact in facts if fact["Agreement"] is not None)
     for index, fact in enumerate(facts):
         said = rebuilt[index].motion_said if index else ""  # the record has an entry on the first one
-        doubts = (f"{fact['Name']}: {said}" if said else None, _doubt(fact, parts[index], best))
+        doubts = (f"{fact['Name']}: {said}" if said else None, _doubt(fact, parts[index], stacks[index]))
         fact["Warnings"] += [one for one in doubts if one]
         for warning in fact["Warnings"]:
             logger.warning(warning)
@@ -53,14 +50,16 @@ def _why_left_out(part: Part) -> str:
     )
 
 
-def _doubt(fact: Mapping[str, Any], part: Part, best: float) -> str | None:
-    """Why a stack may not belong to the others, by the agreement that is `best` among them; None where it does."""
+def _doubt(fact: Mapping[str, Any], part: Part, stack: Stack) -> str | None:
+    """Why a stack may not belong to the others; None where it does."""
     name, agreement = fact["Name"], fact["Agreement"]
     if agreement is None:
         return f"{name} is left out: it {_why_left_out(part)}."
-    if agreement > OUTLIER * best:
-        differs = f"{name} differs from the result by {100 * agreement:.1f} %"
-        return f"{differs}, another stack by {100 * best:.1f} %. The head may have moved within it."
+    if agreement > (limit := explained(stack)):
+        return (
+            f"{name} differs from the result by {100 * agreement:.1f} %, more than the {100 * limit:.1f} % of a still "
+            "head. The head may have moved within this stack, or within another."
+        )
     return None
 
 

@@ -32,14 +32,16 @@ FLOOR = 0.02  # of the power of detail; the error that noise and networks leave 
 LITTLE = 1e-3  # how much the filled place of a missing slice counts beside another stack that measured it
 KNOWN = 0.1  # signal over error of detail that a stack did not measure: the networks' guess of it is much alike in all
 OUTLIER = 3.0  # times the median of a stack's slices; a slice that disagrees more has moved
-WORSE, TIMES = 0.05, 2.0  # see `_spoilt`; of the signal, and times the reference's own disagreement and noise
+RESAMPLED = 0.03  # of the signal: what registration and resampling leave; stacks made of one volume differ by 2 %
+WORSE = 0.05  # of the signal; a stack that takes the result farther off the first one's slices is left out
+TIMES = 2.0  # a stack's own disagreement and noise; a result farther off its slices has another reason
 
 
 def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     """A single volume of several stacks, on the grid, in the place and in the units of the first.
 
     A stack takes no part that does not show the first one's head (`registration.likeness` below `ALIKE`), shows it in
-    another contrast (`gain.relation` below `ONE_CONTRAST`), or takes the result off the first one's slices (`_spoilt`).
+    another contrast (`gain.relation` below `ONE_CONTRAST`), or takes the result off the first one's slices (`WORSE`).
 
     Args:
         stacks: one or more, of one contrast; not constant. Any angle may lie between them.
@@ -62,7 +64,7 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
 
     for index in inside[1:]:  # each beside the first one alone: among many, one that is wrong would hide
         far = _disagreement(joined(0, index)[0], level[0])
-        if _spoilt(far, level[0]):
+        if far > explained(level[0], WORSE):
             found[index] = replace(found[index], spoils=far)
     inside = [index for index in inside if not found[index].spoils]
     if len(inside) == 1:
@@ -83,13 +85,14 @@ def _disagreement(volume: Tensor, stack: Stack) -> float:
     return relative_rmse(difference(volume, slices).index_fill(slices.acquisition.slice_axis, missing, 0), slices)
 
 
-def _spoilt(far: float, reference: Stack) -> bool:
-    """Whether a result is too far from the reference's slices: farther than its own result and noise explain."""
-    own, slices = _disagreement(reference.rebuilt.as_tensor(), reference), reference.measured
-    noise = (
-        slices.noise.deviation / slices.above_floor[slices.head].square().mean().sqrt().item()
-    )  # as a share of their signal
-    return far > max(WORSE, TIMES * own, TIMES * noise)
+def explained(stack: Stack, least: float = RESAMPLED) -> float:
+    """How far a result of several stacks may be from a stack's slices, of their signal, while the head lay still.
+
+    The stack's own result is off its slices, too, and so is the truth, by their noise. It is `least` at least.
+    """
+    own, slices = _disagreement(stack.rebuilt.as_tensor(), stack), stack.measured
+    noise = slices.noise.deviation / slices.above_floor[slices.head].square().mean().sqrt().item()  # of their signal
+    return max(least, TIMES * own, TIMES * noise)
 
 
 def matched(reference: Stack, stack: Stack) -> Part:
