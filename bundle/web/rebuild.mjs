@@ -88,7 +88,7 @@ async function main() {
     const guide = beside && (await place(await taken(beside), scan, acquisition, networks));
     const result = await rebuild(scan, acquisition, networks, undefined, guide);
     const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, await sha256(found, beside), guide);
-    const made = await (/zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part, beside) : writeNifti(result.volume, result.affine, scan.header));
+    const made = await (/zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part, record.Warnings, beside) : writeNifti(result.volume, result.affine, scan.header));
     await writing(out, () => writeWhole({ [out]: made, [out.replace(ENDING, ".json")]: `${JSON.stringify(record, null, 1)}\n` }));
   } finally {
     await Promise.all(workers.map((one) => one.terminate()));

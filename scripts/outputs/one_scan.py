@@ -20,7 +20,7 @@ from .entries import Record
 from .error_maps import asked, clear_error_map, error_stem, read_error_map, regions_on, write_error_map
 from .lock import alone
 from .provenance import complete, file_of, name_from, other_source, state, write_json
-from .record import describe, named
+from .record import describe, named, warnings_of
 from .results import Output
 from .stack_facts import make_together
 
@@ -89,14 +89,18 @@ def _rebuild_and_write(
         rebuilt, facts = make_together([one.name for one in scan.stacks], each)
         others = [one for one, fact in zip(scan.stacks, facts) if fact["Share"]][1:]
     header, guided_by = rebuilt.slices.meta.get("header", {}), None if guide is None else guide.scan
-    path = results.write(scan, stem, rebuilt.volume, header, output, made, others=others, guide=guided_by)
+    warnings = [*([scan.mark] if scan.mark else []), *warnings]
+    said = warnings_of(scan, rebuilt, warnings, facts, guide)
+    path = results.write(
+        *(scan, stem, rebuilt.volume, header, output, made), others=others, guide=guided_by, warnings=said
+    )
     if rebuilt.motion_said:
         logger.warning(f"{scan.name}: {rebuilt.motion_said}")
     beside, cut = write_error_map(scan, rebuilt, maps, output, made)
     record = describe(
         *(scan, rebuilt, maps, output.origin),
         stacks=facts,
-        warnings=[*([scan.mark] if scan.mark else []), *warnings, *cut],
+        warnings=[*warnings, *cut],
         used=guide,
         files=[path, *beside],
         seconds=round(time.perf_counter() - begin, 1),

@@ -14,6 +14,7 @@ from ..inputs.scan import Candidate, Scan
 from ..method.origin import Origin
 from ..pages.index import glance
 from ..rebuild.error_map import ErrorMaps
+from ..rebuild.guide import PlacedGuide
 from ..rebuild.rebuilt import Rebuilt
 from ..stack.grid import plane_name
 from ..stack.interpolation import interpolate
@@ -61,7 +62,7 @@ def describe(
     guide, (fields, guess) = _guide(scan, rebuilt, used), kept(scan.path)
     error = describe_error_map(rebuilt, maps) if maps.wanted else {}
     noise, (steps, ratio, within) = _noise(rebuilt), _texture(rebuilt.slices, rebuilt.volume)
-    said = _warnings(scan, rebuilt, warnings, stacks, guide)
+    said = warnings_of(scan, rebuilt, warnings, stacks, used)
     target = round(rebuilt.slices.acquisition.target_spacing, 6)
     parts = {
         "Guide": guide,
@@ -122,16 +123,19 @@ def _description(
     return f"Made of {sum(stack['Share'] > 0 for stack in stacks)} stacks. {what}" if stacks else what
 
 
-def _warnings(
+def warnings_of(
     scan: Scan,
     rebuilt: Rebuilt,
-    warnings: Sequence[str],
-    stacks: Sequence[Mapping[str, Any]],
-    guide: Mapping[str, Any],
+    warnings: Sequence[str] = (),
+    stacks: Sequence[Mapping[str, Any]] = (),
+    used: Candidate | None = None,
 ) -> tuple[str, ...]:
-    """Those of slices, the acquisition, the run, the guide, the head's motion, the stacks and the error map."""
-    slices, moved, error = rebuilt.slices, rebuilt.motion_said, rebuilt.error_map
-    saw_little = "" if rebuilt.guide is None else rebuilt.guide.coverage.warning(guide["Name"])
+    """Those of slices, the acquisition, the run, the guide, the head's motion, the stacks and the error map.
+
+    The arguments are those of `describe`.
+    """
+    slices, moved, placed, error = rebuilt.slices, rebuilt.motion_said, rebuilt.guide, rebuilt.error_map
+    saw_little = "" if placed is None else placed.coverage.warning(_name_of(scan, placed, used))
     of_stacks = [warning for stack in stacks for warning in stack["Warnings"]]
     outside = error.calibration.outside(error.thickness) if error is not None else ""
     every = (*slices.warnings, *slices.acquisition.warnings, *warnings, saw_little, moved, *of_stacks, outside)
@@ -141,6 +145,11 @@ def _warnings(
 def _steps(rebuilt: Rebuilt, origin: Origin) -> int | None:
     """Euler steps; None where they are those of a card that is not the network's."""
     return rebuilt.steps if origin.flows else None
+
+
+def _name_of(scan: Scan, placed: PlacedGuide, used: Candidate | None) -> str:
+    """The name of the guide that was used."""
+    return printable(placed.name) if used is None else named(scan, used.scan.name)
 
 
 def _summary(
@@ -167,7 +176,7 @@ def _guide(scan: Scan, rebuilt: Rebuilt, used: Candidate | None) -> dict[str, An
     if placed is None:
         return {}
     return {
-        "Name": printable(placed.name) if used is None else named(scan, used.scan.name),
+        "Name": _name_of(scan, placed, used),
         **({"Reason": used.why} if used is not None and used.why else {}),
         "Motion": np.round(placed.motion, 6).tolist(),
         "Degrees": round(placed.degrees, 3),

@@ -48,6 +48,9 @@ SOURCES = {
         RescaleIntercept=-100,
         BurnedInAnnotation="NO",
     ),
+    "slices farther apart than those of the training: a warning": lambda: mr_slices(
+        head().astype(np.uint16), spacing=12.0, SliceThickness=12.0
+    ),
     "slices in one file": lambda: [spaced(enhanced(mr_slices(head().astype(np.uint16))))],
 }
 
@@ -83,6 +86,7 @@ def test_a_derived_series_is_that_of_the_command(tmp_path, source):
         assert np.abs(apart).max() * float(one.get("RescaleSlope", 1)) <= 1  # rounding, and 1e-4 of the range
         assert one.file_meta.MediaStorageSOPInstanceUID == one.SOPInstanceUID
     assert len({one.SOPInstanceUID for one in own}) == len(own)
+    assert ("ImageComments" in own[0]) == ("a warning" in source)
     assert {one.SeriesInstanceUID for one in own}.isdisjoint(image.SeriesInstanceUID for image in images)
     in_node(tmp_path / "dicom", tmp_path / "again.zip")
     with zipfile.ZipFile(tmp_path / "again.zip") as packed:

@@ -22,6 +22,7 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
 from tests.cohort_files import AXIAL, outcomes, record, summary, texture
+from tests.dicom_files import images_of
 from tests.volumes import scan_of, smooth_head
 
 
@@ -122,6 +123,16 @@ def test_a_constant_scan_has_no_number(write_nifti, bundle):
     assert math.nan not in record(bundle.out)["Summary"].values()
     page = (bundle.out / "scan_sr.html").read_text(encoding="utf-8")
     assert "nan %" not in page and "Agreement with the measurement" in page
+
+
+def test_the_warnings_of_a_record_reach_the_archive_in_each_image(series, bundle):
+    for thickness, warned in ((None, False), (3.0, True)):  # the header says 4 mm
+        bundle(series, output_format="dicom", slice_thickness=thickness)
+        (path,) = bundle.out.glob("*_sr.json")
+        said, images = json.loads(path.read_text())["Warnings"], images_of(path.with_suffix(""))
+        assert bool(said) == warned
+        told = {str(image.get("ImageComments", "")) for image in images}
+        assert told == {" ".join(f"Warning: {one.rstrip('.')}." for one in said)}
 
 
 def told(measured, result, tmp_path):

@@ -12,7 +12,7 @@ import { ranBy } from "./record.js";
 /** @typedef {Record<string, {vr: string, Value: any[]}>} Attributes by tag, as in DICOM's JSON */
 
 const { DicomDict, DicomMessage, DicomMetaDictionary } = /** @type {any} */ (dcmjs).data;
-const { BY_GUIDE, DERIVATION, FIXED, GUIDED, LABEL, LONGEST, MAY_BE_EMPTY, NAME, REQUIRED, SHORTER, UIDS } = constants.write;
+const { BY_GUIDE, DERIVATION, FIXED, GUIDED, LABEL, LONGEST, MAY_BE_EMPTY, MOST, NAME, REQUIRED, SHORTER, UIDS, WARNED } = constants.write;
 const { GUIDE, SOURCE } = /** @type {Record<"GUIDE" | "SOURCE", keyof typeof constants.codes>} */ (constants.inherit);
 const { INHERITED, ONCE_IS_ENOUGH } = /** @type {{INHERITED: string[], ONCE_IS_ENOUGH: Record<string, string>}} */ (constants.inherit);
 const PIXELS = "7FE00010";
@@ -178,9 +178,10 @@ async function derived(header, spacing, key, number) {
  * @param {NamedBytes[]} images which it was made of.
  * @param {string} key of the result: the same images and key give the same UIDs.
  * @param {number} part number of the volume in its series, from 1.
+ * @param {string[]} warnings of the record.
  * @param {Found} [guide] that guided.
  */
-export async function writeDicom({ volume, affine }, images, key, part, guide) {
+export async function writeDicom({ volume, affine }, images, key, part, warnings, guide) {
   const [slices, guiding] = [slicesOf(images), guide?.part ? slicesOf(guide.files) : []];
   const [{ row, column, normal }] = slices;
   const lps = affine.map((line, k) => (k < 2 ? line.map((x) => -x) : line));
@@ -204,6 +205,7 @@ export async function writeDicom({ volume, affine }, images, key, part, guide) {
   put(header, "SourceImageSequence", ...valuesOf(header, "SourceImageSequence"), ...references(guiding, GUIDE));
   const common = await derived(header, edges[2], key, part);
   if (guide) guidedBy(common, guide, guiding);
+  if (warnings.length) put(common, "ImageComments", warnings.map((text) => filled(WARNED, { text: text.replace(/\.+$/, "") })).join(" ").slice(0, MOST));
   Object.assign(common, setOf({ ImageOrientationPatient: [...right, ...down].map(single), PixelSpacing: [edges[1], edges[0]], SliceThickness: edges[2], SpacingBetweenSlices: edges[2] }));
   if (slope !== 1 || offset !== 0) Object.assign(common, setOf({ RescaleSlope: slope, RescaleIntercept: offset, RescaleType: "US" }));
   Object.assign(common, setOf({ SamplesPerPixel: 1, Rows: Y, Columns: X, BitsAllocated: 16, BitsStored: 16, HighBit: 15, PixelRepresentation: Number(isSigned) }));

@@ -63,7 +63,7 @@ async function rebuilt(networks, gpu, guide, progress, preview) {
   const record = describe(scan, acquisition, result, device, await sha256(own, beside), placed);
   return {
     record,
-    dicom: own.part ? await writeDicom(result, own.files, keyOf(record), own.part, beside) : undefined,
+    dicom: own.part ? await writeDicom(result, own.files, keyOf(record), own.part, record.Warnings, beside) : undefined,
     rebuilt: await writeNifti(result.volume, result.affine, scan.header),
     cubic: await splined(),
   };

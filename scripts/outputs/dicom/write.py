@@ -40,6 +40,7 @@ DERIVATION = (
     "Slices rebuilt {spacing:.3g} mm apart by {by} (through-plane super-resolution) from an acquisition of "
     "type {kind}. Detail finer than the source slices is estimated, not measured."
 )
+WARNED, MOST = "Warning: {text}.", 5_000  # each in ImageComments; letters in all, of which a long text (LT) takes 10,240 bytes
 MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
     "PatientName PatientID PatientBirthDate PatientSex StudyDate StudyTime StudyID ReferringPhysicianName "
     "AccessionNumber PatientPosition PositionReferenceIndicator Manufacturer ScanOptions RepetitionTime EchoTime "
@@ -65,6 +66,7 @@ def write_series(
     others: Sequence[Series] = (),
     guide: Series | Path | None = None,
     by: str = "",
+    warnings: Sequence[str] = (),
 ) -> None:
     """Writes a rebuilt volume as a derived MR series.
 
@@ -80,6 +82,7 @@ def write_series(
         others: further stacks that the volume was made of. Their images are sources as well.
         guide: a scan of another contrast that guided. Images of a series are sources of a purpose of their own.
         by: who rebuilt, in words (`Origin.said`); DRIFT of this version where nothing is said.
+        warnings: of the record. An archive has no other place for them.
     """
     array, folder = np.asarray(array), Path(folder)
     _clear(folder)
@@ -100,6 +103,10 @@ def write_series(
     stored, slope, offset = _stored(array, float(step) or 1.0, intercept)
     common = _derived(header, float(edges[2]), version, key, by or f"{NAME} {version}")
     _say_origin(common, 1 + len(further), guided_by, what)
+    if warnings:
+        common.ImageComments = " ".join(WARNED.format(text=text.rstrip(".")) for text in warnings)[:MOST]
+    if not all(text.isascii() for text in (guided_by, *warnings)):
+        common.SpecificCharacterSet = "ISO_IR 192"
     if (replaced := _of_other_images(folder, common)) is not None:
         count = len(replaced.SourceImageSequence)
         common.SeriesDescription = (
@@ -129,8 +136,6 @@ def _say_origin(header: Dataset, stacks: int, guided_by: str, what: str) -> None
         header.DerivationDescription = f"Made of {stacks} series. {header.DerivationDescription}"
         header.SeriesNumber += TOGETHER_SERIES
     if guided_by:
-        if not guided_by.isascii():
-            header.SpecificCharacterSet = "ISO_IR 192"
         own = header.SeriesDescription.removesuffix(LABEL)[:SHORTER].strip()
         header.SeriesDescription = f"{own} {LABEL}{GUIDED.format(name=guided_by)}".strip()[:64].strip()
         header.DerivationDescription = BY_GUIDE.format(name=guided_by) + header.DerivationDescription

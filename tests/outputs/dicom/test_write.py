@@ -11,7 +11,7 @@ import pytest
 from scripts.errors import InputError
 from scripts.inputs.dicom import find_series, read_series
 from scripts.outputs.dicom import write_series
-from tests.dicom_files import SHAPE, THIN, derived, images_of, mr_slices, save, taken
+from tests.dicom_files import SHAPE, THIN, derived, images_of, mr_slices, rebuilt, save, taken
 
 # --- intensities ---
 
@@ -52,6 +52,14 @@ def test_a_constant_volume_is_written(tmp_path, voxels):
     source = mr_slices(np.full_like(voxels, 7), RescaleSlope=1e-3, RescaleIntercept=1e6)
     array, _, images = derived(tmp_path, source)
     assert float(images[0].pixel_array[0, 0] * images[0].RescaleSlope + images[0].RescaleIntercept) == array[0, 0, 0]
+
+
+def test_warnings_in_any_script_are_kept_within_a_long_text(tmp_path, voxels):
+    (source,) = taken(save(tmp_path / "source", mr_slices(voxels, SpecificCharacterSet="ISO_IR 100")))
+    array, affine = rebuilt(read_series(source))
+    write_series(tmp_path / "sr", array, affine, source, "1.2.3", "key", warnings=["Köpfe → moved.", "b" * 11_000])
+    comments = images_of(tmp_path / "sr")[0].ImageComments
+    assert comments.startswith("Warning: Köpfe → moved. Warning: bbb") and len(comments) == 5_000
 
 
 # --- complete or absent ---
