@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import ssl
 import sys
 import threading
 import time
@@ -24,7 +23,7 @@ from pydicom import dcmread
 from . import __version__
 from .command import OPTIONS, Parser, overrides, workflow
 from .spool import REASON, STATES, Spool
-from .transfer import SUCCESS, TITLE, Peer, answering, evt, tls_contexts
+from .transfer import SUCCESS, TITLE, TLS, Peer, answering, evt, tls_contexts
 
 # `command` has put the bundle on the path
 # isort: split
@@ -91,7 +90,7 @@ class Node:
             return NOT_UNDERSTOOD
 
     def listening(
-        self, host: str, port: int, allow: Sequence[str], tls: ssl.SSLContext | None = None
+        self, host: str, port: int, allow: Sequence[str], tls: TLS | None = None
     ) -> AbstractContextManager[int]:
         """See `transfer.answering`."""
         return answering(self.peer.own, self.store, (host, port), allow, tls)

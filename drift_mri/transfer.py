@@ -33,10 +33,19 @@ REFUSED = {  # PS3.8, 9.3.4: source and reason
 }
 
 
+TLS_FAULTS = {  # a part of OpenSSL's reason -> in words
+    "DID_NOT_RETURN_A_CERTIFICATE": "shows no certificate",
+    "CERTIFICATE_VERIFY_FAILED": "shows a certificate of another authority, host or time than is expected",
+    "CERTIFICATE": "does not take the certificate that it is shown",
+    "UNKNOWN_CA": "does not take the certificate that it is shown",
+    "": "speaks no TLS",
+}
+
+
 class Peer:
     """The application `TITLE@HOST:PORT` that gets the results of a node whose title is `own`."""
 
-    def __init__(self, name: str, own: str, tls: ssl.SSLContext | None = None):
+    def __init__(self, name: str, own: str, tls: "TLS | None" = None):
         found = re.fullmatch(rf"({TITLE})@([^@]+):(\d{{1,5}})", name)
         if not found or int(found[3]) > 65535:
             raise InputError(f"--send-to is {name}: expected TITLE@HOST:PORT, such as ORTHANC@127.0.0.1:4242.")
@@ -47,11 +56,13 @@ class Peer:
     def _association(self, what: Any, syntaxes: list[str]) -> Iterator[Any]:
         ae = AE(ae_title=self.own)
         ae.add_requested_context(what, syntaxes)
-        secured = None if self.tls is None else (self.tls, self.host)
+        secured = None
+        if self.tls is not None:
+            self.tls.fault, secured = "", (self.tls, self.host)
         association = ae.associate(self.host, self.port, ae_title=self.title, tls_args=secured)
         if not association.is_established:
             why = f"refuses {self.own}" if association.is_rejected else "does not answer"
-            raise ConnectionError(f"{self.name} {why}")
+            raise ConnectionError(f"{self.name} {(self.tls and self.tls.fault) or why}")
         try:
             yield association
         finally:
@@ -92,7 +103,7 @@ def answering(
     store: Callable[[evt.Event], int],
     address: tuple[str, int],
     allow: Sequence[str],
-    tls: ssl.SSLContext | None = None,
+    tls: "TLS | None" = None,
 ) -> Iterator[int]:
     """Answers C-STORE and C-ECHO of allowed titles while the block runs. Yields the port; 0 takes a free one.
 
@@ -133,16 +144,60 @@ def answering(
         server.shutdown()
 
 
-class _ServerContext(ssl.SSLContext):
-    """TLS with a handshake for each association: a silent caller holds up no other."""
+class _Socket(ssl.SSLSocket):
+    """A connection whose faults of TLS are told: pynetdicom takes them for one that is closed.
 
-    def wrap_socket(self, sock, server_side=False, **given):  # type: ignore[no-untyped-def, override]
-        return super().wrap_socket(sock, server_side=server_side, do_handshake_on_connect=False)
+    They come with the handshake. A client knows only when it first reads whether its own certificate is taken.
+
+    Attributes:
+        caller: address of a server's other side, which may be gone by then.
+    """
+
+    caller = ""
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            raise  # nothing has come, or nothing more comes
+        except ssl.SSLError as error:
+            fault = next(words for part, words in TLS_FAULTS.items() if part in (error.reason or ""))
+            self.context.fault = fault  # type: ignore[attr-defined]  # of `TLS`
+            if self.server_side:
+                logger.warning(f"{self.caller} is refused: it {fault}.")
+            raise
+
+    def do_handshake(self, block: bool = False) -> None:
+        with self._telling():
+            super().do_handshake(block)
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        with self._telling():
+            return super().recv(buflen, flags)
 
 
-def tls_contexts(certificate: str, key: str, authority: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+class TLS(ssl.SSLContext):
+    """TLS of a server or a client. A server shakes hands with each caller apart: a silent one holds up no other.
+
+    Attributes:
+        fault: the last one, in words.
+    """
+
+    sslsocket_class = _Socket
+    fault = ""
+
+    def wrap_socket(self, sock, server_side=False, do_handshake_on_connect=True, **given):  # type: ignore[no-untyped-def, override]
+        """As of `ssl.SSLContext`."""
+        at_once, caller = do_handshake_on_connect and not server_side, sock.getpeername()[0] if server_side else ""
+        made = super().wrap_socket(sock, server_side=server_side, do_handshake_on_connect=at_once, **given)
+        made.caller = caller
+        return made
+
+
+def tls_contexts(certificate: str, key: str, authority: str) -> tuple[TLS, TLS]:
     """TLS of the server and of the client. Both sides show a certificate that the authority has signed."""
-    server, client = _ServerContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    server, client = TLS(ssl.PROTOCOL_TLS_SERVER), TLS(ssl.PROTOCOL_TLS_CLIENT)
     server.verify_mode = ssl.CERT_REQUIRED
     try:
         for one in (server, client):

@@ -45,8 +45,10 @@ def certificates(tmp_path_factory):
             "-extfile san"
         )
 
-    def contexts(who):
-        return tls_contexts(*(str(folder / name) for name in (f"{who}.pem", f"{who}.key", f"{who}-ca.pem")))
+    def contexts(who, authority=None):
+        return tls_contexts(
+            *(str(folder / name) for name in (f"{who}.pem", f"{who}.key", f"{authority or who}-ca.pem"))
+        )
 
     contexts.folder = folder
     return contexts

@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import socket
+import ssl
 from contextlib import ExitStack
 
 import pydicom
@@ -12,7 +13,7 @@ from pydicom import uid
 from pydicom.pixels import get_decoder
 from pynetdicom import AE
 
-from drift_mri.transfer import MOST, SILENCE, Peer
+from drift_mri.transfer import MOST, SILENCE, TLS, Peer
 from tests.dicom_files import enhanced
 from tests.node.peers import Archive, association, file_of, free_port, in_syntax, running, send, there, thick, until
 
@@ -155,17 +156,35 @@ def test_what_a_peer_stores_with_a_remark_is_stored(status, stored, tmp_path):
 
 def test_tls_takes_its_own_authority_alone_and_no_silent_caller_holds_it_up(make, certificates):
     server, client = certificates("own")
-    _, wrong = certificates("other")
     node = make(free_port())
     with node.listening("127.0.0.1", 0, ["MODALITY"], server) as port:
         silent = socket.create_connection(("127.0.0.1", port))  # shakes no hands
-        for tls in (None, (wrong, "127.0.0.1")):
-            with association(port, tls=tls) as one:
-                assert not one.is_established
         assert send(thick(), port, tls=(client, "127.0.0.1")) == [0] * 6
         silent.close()
         Peer(f"DRIFT@127.0.0.1:{port}", "MODALITY", client).echo()
-        with pytest.raises(ConnectionError):
-            Peer(f"DRIFT@127.0.0.1:{port}", "MODALITY", wrong).echo()
-        with pytest.raises(ConnectionError):
-            Peer(f"DRIFT@127.0.0.1:{port}", "MODALITY", None).echo()
+
+
+@pytest.mark.parametrize(
+    ("caller", "said", "told"),
+    [
+        ("without TLS", "it speaks no TLS", "does not answer"),
+        ("without a certificate", "it shows no certificate", "does not take the certificate"),
+        ("of another authority", "it shows a certificate of another authority", "does not take the certificate"),
+        ("for another authority", "it does not take the certificate", "shows a certificate of another authority"),
+    ],
+)
+def test_both_sides_say_why_tls_fails(caller, said, told, make, certificates, log):
+    """The node's log has a line on each caller, and a message on a peer names the certificate."""
+    bare = TLS(ssl.PROTOCOL_TLS_CLIENT)
+    bare.load_verify_locations(certificates.folder / "own-ca.pem")
+    tls = {
+        "without TLS": None,
+        "without a certificate": bare,
+        "of another authority": certificates("other", "own")[1],
+        "for another authority": certificates("own", "other")[1],
+    }[caller]
+    node = make(free_port())
+    with node.listening("127.0.0.1", 0, ["MODALITY"], certificates("own")[0]) as port:
+        with pytest.raises(ConnectionError, match=told):
+            Peer(f"DRIFT@127.0.0.1:{port}", "MODALITY", tls).echo()
+        until(lambda: f"127.0.0.1 is refused: {said}" in log.text, log.text)
