@@ -67,7 +67,7 @@ class Node:
         if guided:
             self.rebuilder.check_guides()
         self.turns: dict[tuple[str, str], tuple[int, float]] = {}  # failed series -> how often, and when its turn comes
-        self.growing: dict[str, int] = {}  # series that seem to be cut -> images that had come
+        self.growing: dict[str, tuple[int, bool]] = {}  # series -> images that had come, and whether they seem cut
         self.stop = threading.Event()
 
     def store(self, event: evt.Event) -> int:
@@ -96,16 +96,21 @@ class Node:
         return answering(self.peer.own, self.store, (host, port), allow, tls)
 
     def take(self, name: str) -> None:
-        """Moves a UID that has settled on. A stack that seems to be cut waits `LONGER` times as long."""
-        images = len(self.spool.images("received", name))
+        """Moves a UID that has settled on. A stack that seems to be cut waits `LONGER` times as long.
+
+        Its pixels are read once for the images that have come; when more have, the stack may be whole.
+        """
+        images, (seen, grows) = len(self.spool.images("received", name)), self.growing.get(name, (0, False))
         waited = name in self.spool.names("received", LONGER * self.settle)
-        if self.growing.get(name) != images and not waited and self.spool.may_grow(name):
-            logger.info(
-                f"{name}: its {images} slices end where tissue is still large: it waits for more, {LONGER} times "
-                "--settle."
-            )
-            self.growing[name] = images
-        if waited or name not in self.growing:
+        if images != seen and not waited:
+            grows = self.spool.may_grow(name)
+            self.growing[name] = images, grows
+            if grows:
+                logger.info(
+                    f"{name}: its {images} slices end where tissue is still large: it waits for more, {LONGER} times "
+                    "--settle."
+                )
+        if waited or not grows:
             self.growing.pop(name, None)
             self.spool.take(name)
 

@@ -12,7 +12,10 @@ from pydicom.tag import Tag
 
 from scripts.inputs.headers import quiet, read_dataset
 
-TRAILING = Tag("DataSetTrailingPadding")
+OF_CODING = {  # values that a program adds when it compresses an image without loss
+    Tag(keyword)
+    for keyword in ("DataSetTrailingPadding", "DerivationDescription", "DerivationCodeSequence", "PlanarConfiguration")
+}
 
 
 def is_same_image(one: Path, other: Path) -> bool:
@@ -31,14 +34,17 @@ def pixels_and_values(source: str | os.PathLike) -> tuple[np.ndarray, dict[int, 
     """The pixels of an object, empty where it has none, and its other values: tag -> the bytes of an implicit encoding.
 
     The same object has the same ones in every lossless transfer syntax. Private values have no types in an implicit
-    one. Lengths of groups and sequences are the encoding's own.
+    one. Lengths of groups and sequences are the encoding's own, and so are `OF_CODING` and a "00" that says what is so
+    without it: no lossy compression.
     """
     dataset = read_dataset(source)
     pixels = dataset.pixel_array if "PixelData" in dataset else np.zeros(0)
     dataset.pop("PixelData", None)
+    if dataset.get("LossyImageCompression") == "00":
+        del dataset.LossyImageCompression
     dataset.walk(_define_lengths)
     values = {}
-    for found in (one for one in dataset if one.tag.element and one.tag != TRAILING):
+    for found in (one for one in dataset if one.tag.element and one.tag not in OF_CODING):
         content = DicomBytesIO()
         content.is_little_endian, content.is_implicit_VR = True, True
         filewriter.write_data_element(content, found, list(np.atleast_1d(dataset.original_character_set)))

@@ -113,10 +113,13 @@ class Spool:
         earlier = {path.name: path for state in LATER for path in self.images(state, name)}
         from .same_image import is_same_image  # here: it takes seconds
 
-        if all(path.name in earlier and is_same_image(path, earlier[path.name]) for path in came):
+        others = [path for path in came if path.name not in earlier or not is_same_image(path, earlier[path.name])]
+        if not others:
             logger.info(f"{name}: all its {len(came)} images came earlier.")
             shutil.rmtree(folder)
             return False
+        if replaced := sum(path.name in earlier for path in others):
+            logger.info(f"{name}: {replaced} of its {len(came)} images replace earlier ones of other content.")
         for path in earlier.values():  # killed here, it moves the rest next time
             if not (folder / path.name).exists():
                 path.replace(folder / path.name)

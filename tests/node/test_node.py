@@ -7,7 +7,7 @@ import pydicom
 import pytest
 from pydicom import uid
 
-from tests.dicom_files import images_of, save
+from tests.dicom_files import images_of, mr_slices, save
 from tests.node.peers import Archive, file_of, free_port, running, send, there, thick, until
 from tests.outputs.test_guided_scans import source_of
 
@@ -98,7 +98,7 @@ def test_a_corrected_patient_makes_a_new_series_and_the_same_images_in_another_s
     assert kept == ["18"] * 6
 
 
-def test_a_corrected_image_of_the_same_patient_is_rebuilt_and_sent_again(make):
+def test_a_corrected_image_of_the_same_patient_is_rebuilt_and_sent_again(make, log):
     with Archive() as archive:
         node = make(archive.port)
         with running(node) as port:
@@ -109,6 +109,7 @@ def test_a_corrected_image_of_the_same_patient_is_rebuilt_and_sent_again(make):
             brighter.PixelData = (np.frombuffer(brighter.PixelData, np.uint16) // 2).tobytes()
             send([brighter], port)
             until(lambda: len(archive.images) == 2 * count)
+    assert "1 of its 1 images replace earlier ones" in log.text
     assert len(archive.series) == 1
     assert any(a.PixelData != b.PixelData for a, b in zip(archive.images[:count], archive.images[count:]))
 
@@ -158,3 +159,26 @@ def test_with_together_or_a_guide_a_study_has_to_settle(given, make):
     with node.listening("127.0.0.1", 0, ["MODALITY"]) as port:
         send(thick(1) + thick(2), port)
     assert there(node, "received") == ["1.2.3"] and len(node.spool.images("received", "1.2.3")) == 12
+
+
+def test_a_stack_that_was_cut_is_looked_at_once_and_taken_as_soon_as_it_is_whole(make, log):
+    """A head of 16 slices, of which six come first. What is not read again may be broken meanwhile."""
+    across, along = np.hypot(*np.mgrid[-1:1:20j, -1:1:20j]), np.linspace(-1, 1, 16)
+    voxels = np.stack([np.where(across**2 + (1.05 * z) ** 2 < 1, 800, 0) for z in along], -1).astype(np.uint16)
+    head = mr_slices(voxels, SOPInstanceUID=lambda k: f"1.2.826.1.{k + 1}", SeriesInstanceUID="1.2.3.1")
+    node = make(free_port(), settle=1000)
+
+    def keep(images):
+        for image in images:
+            node.spool.keep("1.2.3.1", image.SOPInstanceUID, file_of(image))
+
+    keep(head[5:11])
+    node.take("1.2.3.1")
+    assert "its 6 slices end where tissue is still large" in log.text and there(node, "received") == ["1.2.3.1"]
+    for path in node.spool.images("received", "1.2.3.1"):
+        path.write_bytes(b"")
+    node.take("1.2.3.1")
+    assert there(node, "received") == ["1.2.3.1"], "nothing new has come"
+    keep(head)
+    node.take("1.2.3.1")
+    assert there(node, "working") == ["1.2.3.1"], "it is whole"
