@@ -17,6 +17,12 @@ from scripts.options import GROUPS, OF_SCAN, Option  # noqa: E402  # they lie th
 
 DEFAULTS = yaml.safe_load((ROOT / "configs" / "inference.yaml").read_text(encoding="utf-8"))
 NONE = "default"  # of a list: the option is left out
+SLICER = "3D Slicer 5.10"  # the first with Python 3.12; DRIFT needs 3.11
+
+
+def words_of(value: Any) -> str:
+    """A default as the options take it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parameter(parent: ET.Element, kind: str, name: str, text: str, **elements: Any) -> ET.Element:
@@ -38,7 +44,7 @@ def add(parent: ET.Element, name: str, option: Option) -> None:
         parameter(parent, "boolean", name, text, **flag, default="false")
     elif option.choices:
         first = [NONE] if default is None else []
-        one = parameter(parent, "string-enumeration", name, text, **flag, default=default or NONE)
+        one = parameter(parent, "string-enumeration", name, text, **flag, default=words_of(default or NONE))
         for choice in (*first, *option.choices):
             ET.SubElement(one, "element").text = str(choice)
     elif option.words:
@@ -54,7 +60,7 @@ for tag, content in {
     "category": "Filtering",
     "title": "DRIFT",
     "description": "Rebuilds a thick-slice brain MRI scan at isotropic resolution. The detail is estimated, not "
-    "measured: for research.",
+    f"measured: for research. {SLICER} or later, in whose Python DRIFT is installed.",
     "license": "Apache-2.0",
     "contributor": "the DRIFT bundle's contributors",
 }.items():

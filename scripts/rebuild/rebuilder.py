@@ -14,7 +14,7 @@ from ..stack.slices import Slices
 from .error_map import ErrorMaps, error_map
 from .guide import GuideScan, PlacedGuide
 from .motion import by_volume, motion_of, steady, taken_back
-from .progress import part
+from .progress import part, passing
 from .rebuilt import Rebuilt
 from .stack_inferer import StackInferer
 
@@ -74,7 +74,8 @@ class Rebuilder:
         a = other.acquisition
         if a.at_target or a.slice_spacing <= SHARP:
             return GuideScan(other)
-        return GuideScan(Slices.sharp(replace(self, error_maps=ErrorMaps())(other).volume), other)
+        with passing("the guide"):
+            return GuideScan(Slices.sharp(replace(self, error_maps=ErrorMaps())(other).volume), other)
 
     def place(self, guide: GuideScan, slices: Slices) -> PlacedGuide:
         """A guide beside the slices that it guides, whether it fits or not (`PlacedGuide.check`)."""
@@ -93,7 +94,8 @@ class Rebuilder:
         maps = self.error_maps
         if not maps.wanted or maps.calibration is None:
             return rebuilt
-        plain = None if guide is None else self.inferer.rebuilt(slices, self.network).volume
+        with passing("without the guide"):
+            plain = None if guide is None else self.inferer.rebuilt(slices, self.network).volume
         left = slices is measured and motion is not None and motion.moved
         back = taken_back(slices, motion) if left else None  # type: ignore[arg-type]  # there is one
         network, half = self.network, self.inferer.bfloat16
@@ -106,9 +108,12 @@ class Rebuilder:
         Slices that are taken back without a guide are taken back again by the poses that another stack shows: it
         measured what lies between them.
         """
-        first = list(map(self, stacks, guides))
-        if len(first) == 1:
-            return first
+        if len(stacks) == 1:
+            return [self(*stacks, *guides)]
+        first = list[Rebuilt]()
+        for number, (measured, guide) in enumerate(zip(stacks, guides), start=1):
+            with passing(f"stack {number} of {len(stacks)}"):
+                first.append(self(measured, guide))
         return [
             self._beside_others(measured, one, [other for other in first if other is not one])
             for measured, one in zip(stacks, first)
@@ -122,10 +127,12 @@ class Rebuilder:
                 beside = GuideScan(Slices.sharp(other.volume), other.slices).place(one.slices)
             motion = by_volume(measured, beside.volume, one.motion) if beside.fits else one.motion
             if motion is not one.motion:
-                again = self.inferer.rebuilt(taken_back(measured, motion, one.volume), self.network)
+                with passing("once more"):
+                    again = self.inferer.rebuilt(taken_back(measured, motion, one.volume), self.network)
                 return replace(again, motion=motion, taken_back=True)
         return one
 
     def _draft(self, slices: Slices, guide: MetaTensor | None) -> MetaTensor:
         """The volume of some slices, for `motion.steady`."""
-        return self.inferer.draft.rebuilt(slices, self.network, guide).volume
+        with passing("a draft to find motion"):
+            return self.inferer.draft.rebuilt(slices, self.network, guide).volume

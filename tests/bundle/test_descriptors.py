@@ -4,18 +4,18 @@ import json
 import os
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 
 import nibabel as nib
 import numpy as np
 import pytest
-from ctk_cli import CLIModule
 
 from scripts.options import OF_SCAN
+from tests.bundle import slicer
 from tests.cohort_files import add
 from tests.config_files import ROOT
 
 SLICER = ROOT / "bundle" / "slicer"
+MODULE = SLICER / "DRIFT.py"
 
 
 def run(*words, **environment):
@@ -56,20 +56,44 @@ def test_slicers_description_is_that_of_the_options():
     assert made.stdout == (SLICER / "DRIFT.xml").read_text(encoding="utf-8"), made.stderr
 
 
+def test_slicer_takes_the_folder_for_one_command_line_module_and_runs_nothing_of_it_at_its_start():
+    assert [path.name for path in SLICER.iterdir() if slicer.is_command_line_module(path)] == ["DRIFT.py"]
+    assert not [path for path in SLICER.iterdir() if slicer.is_scripted_module(path)]
+    found = slicer.parameters(MODULE)
+    assert [(one.name, one.channel) for one in found if one.index is not None] == [
+        ("input", "input"),
+        ("output", "output"),
+    ]
+    assert {one.flag for one in found if one.flag} == {*OF_SCAN}
+    assert {tuple(one.extensions) for one in found if one.tag == "image"} == {(".nii.gz",)}
+    assert "3D Slicer 5.10" in MODULE.with_suffix(".xml").read_text()
+
+
 @pytest.mark.slow
-def test_slicers_module_makes_what_its_description_says(tmp_path):
-    """The words are those that Slicer puts together: flags, then what has an index."""
-    module = CLIModule(str(SLICER / "DRIFT.xml"))
-    indexed, flagged, _ = module.classifyParameters()
-    assert [(one.name, one.channel) for one in indexed] == [("input", "input"), ("output", "output")]
-    assert {one.longflag for one in flagged} == {f"--{name}" for name in OF_SCAN}
-    assert {one.get("fileExtensions") for one in ET.parse(SLICER / "DRIFT.xml").iter("image")} == {".nii.gz"}
-    files = {name: tmp_path / f"{name}.nii.gz" for name in ("input", "output", "error")}
-    add(files["input"])
-    plain = ("--slice_axis", "default", "--slice_spacing", "0", "--confidence", "0.9", "--missing_slices", "refuse")
-    words = ("--slice_thickness", "4", "--isotropic", "--error_map", files["error"], files["input"], files["output"])
-    words = (*plain, *words)
-    done = run(SLICER / "DRIFT.py", *words)
-    assert done.returncode == 0, done.stderr
-    spacing = nib.load(files["output"]).header.get_zooms()
-    assert np.ptp(spacing) < 0.1 and nib.load(files["error"]).shape == nib.load(files["output"]).shape
+@pytest.mark.parametrize(
+    "chosen", [{}, {"target_thickness": "0.9", "isotropic": "true", "motion": "false", "slice_axis": "2", "noise": "2"}]
+)
+def test_slicers_module_makes_what_its_panel_says(chosen, tmp_path):
+    """As the panel stands when it is opened, and with options; the spacing is 4 mm."""
+    volumes = {name: tmp_path / f"{name}.nii.gz" for name in ("input", "output", *(["error_map"] if chosen else []))}
+    add(volumes["input"])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    made = slicer.run(sys.executable, MODULE, slicer.words(MODULE, chosen, volumes), **environment)
+    assert not made.failed, made.errors
+    assert len(made.progress) > 3 and {share for _, share in made.progress} >= {0.0, 1.0}
+    assert any("planes" in part for part, _ in made.progress) and made.output.strip() == ""
+    result = nib.load(volumes["output"])
+    np.testing.assert_allclose(result.header.get_zooms(), 0.9 if chosen else 1.0, rtol=0.05)
+    if chosen:
+        assert nib.load(volumes["error_map"]).shape == result.shape
+
+
+@pytest.mark.slow
+def test_slicer_shows_the_warnings_of_a_result_and_what_is_wrong_with_an_option(tmp_path):
+    volumes = {name: tmp_path / f"{name}.nii.gz" for name in ("input", "output")}
+    add(volumes["input"])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    far = slicer.run(sys.executable, MODULE, slicer.words(MODULE, {"target_thickness": "3"}, volumes), **environment)
+    assert not far.failed and "warning: " in far.errors
+    wrong = slicer.run(sys.executable, MODULE, slicer.words(MODULE, {"noise": "much"}, volumes), **environment)
+    assert wrong.failed and wrong.errors.startswith("error: noise is 'much': expected a number or auto")

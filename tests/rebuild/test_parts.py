@@ -5,7 +5,7 @@ import time
 import pytest
 
 from scripts.rebuild import progress
-from scripts.rebuild.progress import part
+from scripts.rebuild.progress import part, passing
 
 
 @pytest.fixture
@@ -36,3 +36,18 @@ def test_a_part_that_is_not_wanted_says_nothing(pause, log):
         time.sleep(0.15)
         count(1)
     assert log.messages == []
+
+
+def test_a_part_has_the_name_of_its_pass_and_hosts_hear_how_far_it_is(pause, log, monkeypatch):
+    monkeypatch.setattr(progress, "watchers", heard := [])
+    heard.append(lambda name, share: told.append((name, share)))
+    told = []
+    with passing("stack 1 of 2"), passing("a draft"), part("planes", 4) as count:
+        time.sleep(0.12), count(1)
+    with pytest.raises(ValueError, match="broken"), passing("a draft"):
+        raise ValueError("broken")
+    with part("reconciling"):
+        pass
+    assert log.messages == ["stack 1 of 2, a draft, planes: 1 of 4, for 0 s."]
+    name = "stack 1 of 2, a draft, planes"
+    assert told == [(name, 0.0), (name, 0.25), ("reconciling", 0.0)]
