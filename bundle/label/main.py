@@ -55,11 +55,13 @@ class Rebuild(InferTask):
                 contrast of the head; options of a scan; `result_extension`, `.nii.gz` if it is left out.
 
         Returns:
-            Path of a new float32 volume in the scan's units, and what was taken for its acquisition (lengths in mm).
+            Path of a new float32 volume in the scan's units; what was taken for its acquisition (lengths in mm), and the
+            record's warnings.
         """
         from scripts.errors import InputError
         from scripts.inputs.scans import scan_named, scans
         from scripts.options import sent
+        from scripts.outputs.record import warnings_of
 
         start = time.perf_counter()
         ending = request.get("result_extension") or ENDINGS[0]
@@ -78,7 +80,8 @@ class Rebuild(InferTask):
             placed.check(measured)
         rebuilt = rebuilder(measured, placed)
         path, _ = Writer()({"pred": rebuilt.volume, "result_extension": ending, "result_dtype": "float32"})
-        facts = {**asdict(rebuilt.slices.acquisition), "steps": rebuilt.steps}
+        said = list(warnings_of(found[0], rebuilt))
+        facts = {**asdict(rebuilt.slices.acquisition), "steps": rebuilt.steps, "warnings": said}
         return path, {**facts, "seconds": round(time.perf_counter() - start, 1)}
 
 

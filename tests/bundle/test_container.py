@@ -27,6 +27,13 @@ def of_pip():
     return [f"--volume={path}:{path}:ro" for path in sorted(paths) if path.exists()]
 
 
+@pytest.mark.parametrize("recipe", ["Containerfile", "apptainer.def"])
+def test_images_read_what_an_installation_reads_with_its_extras(recipe):
+    """Nobody can install into an image."""
+    (installed,) = re.findall(r"pip install --no-cache-dir '/src\[([\w,]+)\]'", (ROOT / recipe).read_text())
+    assert installed.split(",") == ["decoders", "itk", "node"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     not (shutil.which("buildah") and shutil.which("mmdebstrap")), reason="needs Debian's buildah and mmdebstrap"
@@ -50,6 +57,8 @@ def test_the_image_is_built_and_rebuilds_a_dataset_that_names_it(tmp_path):
     try:
         words = ("drift-mri", "/data/ds", "/data/out", "participant", "--participant-label", "01")
         run("buildah", "run", *isolated, f"--volume={data}:/data", container, "--", *words)
+        run("buildah", "run", *isolated, container, "--", "drift-mri-node", "--version")
+        run("buildah", "run", *isolated, container, "--", "python3", "-c", "import gdcm, itk")
     finally:
         run("buildah", "rm", container)
         run("buildah", "rmi", image, base)
