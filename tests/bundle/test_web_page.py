@@ -346,6 +346,30 @@ def test_a_study_lets_one_choose_among_its_scans(page, tmp_path):
     assert page.evaluate(f"{series_field}.closest('#which').hidden")
 
 
+def test_what_cannot_be_rebuilt_has_no_button(page, tmp_path):
+    """A lone mask is refused; of a lone isotropic scan the facts can be corrected."""
+    button = "document.querySelector('[type=submit]').hidden"
+    page.drop(written(tmp_path))
+    assert not page.evaluate(button)
+    mask = written(tmp_path, (HEAD > 150).astype(np.float32), name="mask.nii.gz")
+    assert page.drop(mask) == "mask.nii.gz is a mask or a label map: it holds 2 values. Give a scan of thick slices."
+    assert page.evaluate("document.querySelector('h2').innerText").startswith("scan.nii.gz"), "the former stays"
+    assert page.drop(written(tmp_path, affine=axial(1.0), name="thin.nii.gz")) is None
+    assert page.evaluate(button) and "nothing to rebuild" in page.evaluate("document.body.innerText")
+    page.fill("slice_thickness", 4)
+    page.wait(f"!{button}")
+
+
+def test_a_guide_that_is_named_is_chosen(page, tmp_path):
+    for kind, spacing, count in (("FLAIR", 4.0, 7), ("T1w", 1.0, 28)):
+        written(tmp_path, head((28, 32, count), seed=count), axial(spacing), f"sub-01_{kind}.nii.gz")
+    assert page.drop(tmp_path) is None
+    chosen = "document.querySelector('[name=guided_by]').selectedOptions[0].text"
+    assert page.evaluate(chosen) == "sub-01_T1w.nii.gz"
+    page.drop(written(tmp_path))
+    assert page.evaluate(chosen) == "none"
+
+
 def test_the_last_of_two_choices_is_rebuilt_and_a_broken_one_leaves_the_former(page, tmp_path):
     """Whoever asks while a scan is read gets that scan."""
     folder = tmp_path / "study"

@@ -3,7 +3,7 @@ import { unzipSync } from "fflate";
 import constants from "../model/constants.js";
 import { InputError, f, g, reason, refuse } from "../errors.js";
 import { isThin, length } from "../stack/acquisition.js";
-import { none } from "../stack/contents.js";
+import { none, ofVoxels } from "../stack/contents.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
@@ -61,6 +61,13 @@ async function volumeOf(file, files, root) {
 export function thickOf(found) {
   const thick = found.filter(({ scan }) => isThick(scan));
   return [...(thick.length ? thick : found)].sort((a, b) => Number(!!a.scan.doubt) - Number(!!b.scan.doubt));
+}
+
+/** Refuses a file that is given alone and shows no scan by its voxels, such as a mask. @type {(found: Found[]) => void} */
+export function checkLone([first, ...others]) {
+  if (others.length) return;
+  const { answer, why } = ofVoxels(first.scan.volume);
+  refuse(answer === "none", `${first.scan.name} is ${why}. Give a scan of thick slices.`);
 }
 
 /** What guides a scan, of files that were given for that: of several, the best. @type {(own: Found, found: Found[]) => Found} */

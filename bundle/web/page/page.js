@@ -11,6 +11,7 @@ const $ = (selector) => document.querySelector(selector);
 const fields = $("#scan").elements;
 const MOST_THREADS = 4; // each takes 0.2 GB
 const OWN = "own"; // guide, not of the same files
+const NOTHING = "The slices are at the target already: there is nothing to rebuild. Correct the thickness or the target, or give a scan of thick slices.";
 const GIVEN = ["slice_thickness", "target_thickness", "slice_axis", "noise"];
 
 /** @typedef {{worker: Worker, tasks: any, names: string[], number: number, scan: any, others: any[]}} Read files, read by a worker of their own; the scan that was chosen among them, and the others */
@@ -87,10 +88,11 @@ function complain(error) {
   $("#mistake").scrollIntoView({ block: "nearest" });
 }
 
-/** The guides to choose among: none, scans of the same files, and files that were given for it. @type {(others: any[]) => void} */
+/** The guides to choose among: scans of the same files, of which the best is chosen, none, and files that were given for it. @type {(others: any[]) => void} */
 function offer(others) {
   const guides = others.filter(({ what }) => what === "guides");
   fields.guided_by.replaceChildren(new Option("none", ""), ...guides.map(({ name, number }) => new Option(name, String(number))));
+  fields.guided_by.selectedIndex = Math.min(guides.length, 1);
   if (guide.length) fields.guided_by.add(new Option(guide.length > 1 ? folderOf(guide) : guide[0].name, OWN, true, true));
   const said = (/** @type {any} */ { name, what, why }) => `${name} ${what === "guides" ? "can guide" : "is no guide"}: ${why}.`;
   $("#beside").replaceChildren(...others.map((other) => element("li", said(other))));
@@ -147,7 +149,7 @@ function choose() {
 /** @type {(own: Read, settled: any) => void} */
 function present({ scan, others }, settled) {
   scans++;
-  offer(others);
+  offer(scan.guided ? others : []);
   for (const name of GIVEN) fields[name].value = "";
   $("h2").textContent = `${scan.name}, ${scan.shape.join(" x ")} voxels`;
   $("#guide").hidden = !scan.guided;
@@ -163,10 +165,12 @@ async function settle() {
 }
 
 /** Shows what was taken for the acquisition, and whether the result was made with it. @type {(scan: any, settled: any) => import("./result.js").Made} */
-function tell(scan, { facts, warnings }) {
+function tell(scan, { facts, warnings, isIdle }) {
   const row = (/** @type {any} */ [name, said]) => element("tr", ...[name, ...said].map((text) => element("td", plain(text))));
   $("tbody").replaceChildren(...Object.entries(facts).map(row));
-  $("#warnings").replaceChildren(...warnings.map((/** @type {string} */ warning) => element("li", plain(warning))));
+  const said = [...(isIdle ? [NOTHING] : []), ...warnings];
+  $("#warnings").replaceChildren(...said.map((/** @type {string} */ warning) => element("li", plain(warning))));
+  $("[type=submit]").hidden = isIdle;
   const settings = Object.fromEntries(Object.entries(facts).map(([name, [value]]) => [name, value]));
   const made = { scan: scans, name: scan.name, settings: { ...settings, noise: fields.noise.value || "as found", guide: fields.guided_by.selectedOptions[0].text } };
   compare(made);

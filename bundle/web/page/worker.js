@@ -4,13 +4,13 @@ import constants from "../model/constants.js";
 import { refuse } from "../errors.js";
 import { writeNifti } from "../inputs/nifti.js";
 import { seen } from "../inputs/examination.js";
-import { findScans, guideOf, sha256, taken, thickOf } from "../inputs/readers.js";
+import { checkLone, findScans, guideOf, sha256, taken, thickOf } from "../inputs/readers.js";
 import { writeDicom } from "../outputs/dicom.js";
 import { describe, facts, keyOf } from "../outputs/record.js";
 import { isSharp, place } from "../rebuild/guide.js";
 import { rebuild } from "../rebuild/inferer.js";
 import { apart } from "../rebuild/networks.js";
-import { settle } from "../stack/acquisition.js";
+import { atTarget, settle } from "../stack/acquisition.js";
 import { fineAffine } from "../stack/grid.js";
 import { intensityRange } from "../stack/intensity.js";
 import { cubic } from "../stack/interpolation.js";
@@ -74,6 +74,7 @@ const tasks = {
   /** Names of the scans among files. @param {Given} files */
   async read(files) {
     found = await scansOf(files);
+    checkLone(found);
     return thickOf(found).map(({ scan }) => scan.name);
   },
 
@@ -94,7 +95,7 @@ const tasks = {
   /** @param {Options} options */
   settle(options) {
     acquisition = settle(scan, options);
-    return { facts: facts(acquisition, scan.affine), warnings: acquisition.warnings };
+    return { facts: facts(acquisition, scan.affine), warnings: acquisition.warnings, isIdle: atTarget(acquisition) };
   },
 
   /** @type {(gpu: boolean, threads: number, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
