@@ -151,3 +151,26 @@ def test_the_help_is_in_groups_and_can_be_printed(capsys):
         parser().parse_args(["--help"])
     told = capsys.readouterr().out
     assert all(f"\n{group}:\n" in told for group in GROUPS) and "in % of the range" in " ".join(told.split())
+
+
+@pytest.mark.parametrize(("words", "option"), [(["{gone}"], "the input"), (["{scan}", "--guide", "{gone}"], "--guide")])
+def test_a_file_that_is_not_there_is_named_before_monai_is_imported(words, option, tmp_path):
+    add(tmp_path / "scan.nii.gz")
+    places = {"gone": str(tmp_path / "gone.nii.gz"), "scan": str(tmp_path / "scan.nii.gz")}
+    code = f"""
+import sys
+from drift_mri.command import main
+try:
+    main({[*(word.format(**places) for word in words), "-o", str(tmp_path / "out")]!r})
+except Exception as error:
+    print(error)
+print({{"monai", "torch"}} & {{*sys.modules}})
+"""
+    said, imported = fresh("-c", code, cwd=tmp_path, PYTHONPATH=ROOT).stdout.splitlines()
+    assert said.endswith(f"gone.nii.gz does not exist. Set {option} to a file or a folder that is there.")
+    assert imported == "set()" and not (tmp_path / "out").exists()
+
+
+def test_the_package_runs_as_the_command_does(tmp_path):
+    done = fresh("-m", "drift_mri", "--version", cwd=tmp_path, PYTHONPATH=ROOT)
+    assert done.returncode == 0 and done.stdout.startswith("drift-mri ")

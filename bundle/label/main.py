@@ -55,8 +55,8 @@ class Rebuild(InferTask):
                 contrast of the head; options of a scan; `result_extension`, `.nii.gz` if it is left out.
 
         Returns:
-            Path of a new float32 volume in the scan's units; what was taken for its acquisition (lengths in mm), and the
-            record's warnings.
+            Path of a new float32 volume in the scan's units, what was taken for its acquisition (lengths in mm), and
+            the record's warnings.
         """
         from scripts.errors import InputError
         from scripts.inputs.scans import scan_named, scans

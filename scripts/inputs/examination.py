@@ -80,7 +80,7 @@ def roles(scan: Scan, others: Sequence[Scan]) -> list[tuple[Scan, Role]]:
 
 
 def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None = None) -> list[Scan]:
-    """Scans, of which those of one head and contrast are joined. The log says why one is left alone.
+    """Scans, of which those of one head and contrast are joined. The log says why one is left alone beside others.
 
     Volumes of one folder belong together where their names differ only in words such as `axial`, `acq-sag` or `run-1`,
     and DICOM series of one study where they are alike in all but their direction.
@@ -103,11 +103,17 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
     rest = [scan for scan in scans if scan not in named]
     groups = [list(named)] if named else []
     groups += stacks.grouped(rest, lambda scan, group: not any(_not_joined(scan, other) for other in group))
+    single = list[str]()  # of their head and contrast
     for (scan,) in (group for group in groups if len(group) == 1):
-        same = [one for one in scans if one is not scan and one.identity.head == scan.identity.head]
-        reasons = [f"not with {one.name}, for {_not_joined(scan, one)}" for one in same]
-        why = few(reasons) if reasons else "no other stack of its head and contrast is there"
-        logger.info(f"{scan.name} is left alone: {why}.")
+        head = [one for one in scans if one is not scan and one.identity.head == scan.identity.head]
+        same = [one for one in head if not scan.identity.other_contrast(one.identity)]
+        if same:
+            reasons = few([f"not with {one.name}, for {_not_joined(scan, one)}" for one in same])
+            logger.info(f"{scan.name} is left alone: {reasons}.")
+        else:
+            single.append(scan.name)
+    if single:
+        logger.info(f"no other stack of their head and contrast is there: {few(single)}.")
     return [group[0] if len(group) == 1 else _one(group, reference) for group in groups]
 
 

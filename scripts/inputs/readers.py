@@ -135,7 +135,20 @@ def _by_itk(path: Path) -> SpatialImage:
     except InputError:
         raise
     except Exception as error:  # ITK raises RuntimeError with a page of text
-        raise InputError(f"{path} cannot be read by ITK. Convert or download it again.") from error
+        raise InputError(_many_axes(path) or f"{path} cannot be read by ITK. Convert or download it again.") from error
+
+
+def _many_axes(path: Path) -> str:
+    """The words for an NRRD file of more axes than three, such as a list of volumes; empty for others."""
+    header = path.read_bytes()[: 1 << 16].replace(b"\r", b"").partition(b"\n\n")[0]
+    said = {
+        name.lower(): value for name, value in re.findall(r"(?mi)^(sizes|kinds) *: *(.+?) *$", header.decode("latin-1"))
+    }
+    sizes = said.get("sizes", "").split()
+    if not header.startswith(b"NRRD") or len(sizes) <= 3:
+        return ""
+    kinds = f" ({', '.join(said['kinds'].split())})" if "kinds" in said else ""
+    return f"{path} has {len(sizes)} axes of {', '.join(sizes)}{kinds}: expected a 3-D volume. Save one volume of it."
 
 
 def _by_nibabel(path: Path) -> SpatialImage:

@@ -26,7 +26,7 @@ from ..rebuild.rebuilder import Rebuilder
 from . import bids
 from .jobs import JOB, end_with_the_other, started_again
 from .lock import alone
-from .one_scan import rebuild_scan
+from .one_scan import check_error_map, rebuild_scan
 from .provenance import file_of
 from .results import Output
 from .summary import add_rows
@@ -143,6 +143,8 @@ def rebuild_scans(
     """
     if type(jobs) is not int or jobs < 1:
         raise InputError(f"jobs is {jobs!r}: expected a whole number from 1 on. Set it as in --jobs 2.")
+    for scan in scans:  # before hours of work on the others
+        check_error_map(scan, rebuilder)
     if JOB in os.environ:
         end_with_the_other()
         with _kept_log(_reports(output, scans), output.version):

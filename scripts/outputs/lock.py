@@ -33,7 +33,7 @@ def alone(path: Path, wait: bool = True) -> Iterator[bool]:
         lock.acquire()
     except (OSError, NotImplementedError) as error:
         if isinstance(error, OSError) and error.errno not in NO_LOCKS:
-            raise
+            raise OSError(error.errno, error.strerror, str(path.parent)) from error  # people know no lock file
         _warn(str(getattr(error, "strerror", None) or error))
         locked = False
     try:

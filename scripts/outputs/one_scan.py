@@ -6,7 +6,7 @@ from functools import cache, partial
 
 from filelock import Timeout
 
-from ..errors import InputError, input_error, logger, printable
+from ..errors import InputError, few, input_error, logger, printable
 from ..files import remove_partials
 from ..inputs.scan import Candidate, Scan
 from ..pages.page import write_page
@@ -25,6 +25,15 @@ from .results import Output
 from .stack_facts import make_together
 
 
+def check_error_map(scan: Scan, rebuilder: Rebuilder) -> None:
+    """Refuses an error map of several stacks."""
+    if len(scan.each) > 1 and rebuilder.error_maps.wanted:
+        names = few([one.name for one in scan.each])
+        raise InputError(
+            f"--error_map is of one stack, and {names} become one volume. Leave out --error_map or --together."
+        )
+
+
 def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output) -> None:
     """Refuses a scan whose result could not be written, before anything is lost."""
     maps = rebuilder.error_maps
@@ -35,8 +44,7 @@ def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, outpu
             f"{scan.result} holds the result of {earlier.resolve()}, which that of {scan.name} would replace. Set "
             "another --output_dir for each, or give the folder that holds both."
         )
-    if len(stacks) > 1 and maps.wanted:
-        raise InputError("--error_map is of one stack, not of several. Leave out --error_map or --together.")
+    check_error_map(scan, rebuilder)
     if scan.guides:
         rebuilder.check_guides()
     if maps.regions is not None:

@@ -71,6 +71,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.folder = Path(self.output_dir)
         self.first = idist.get_rank() == 0  # of all processes
+        self.was_complete = False  # before this run
         self.budget = self.course.budget
         (part,) = (place for place, module in self.network.named_modules() if module is self.average.model)
         self.average.ema_model = self.averaged.get_submodule(part).eval().requires_grad_(False)
@@ -110,6 +111,7 @@ class Stage:
         if self.budget:
             done, whole = f"{self.budget.used / 60:.3g}", f"{self.budget.seconds / 60:.3g} minutes"
         if self.complete(engine):
+            self.was_complete = True
             logger.info(f"Part {self.name} was complete after {whole}, before this run: {self.folder / self.export}")
             return
         logger.info(f"Part {self.name}: {done} of {whole} are done.")
@@ -141,7 +143,8 @@ class Stage:
         if self.first and self.complete(engine):
             card = replace(self.card, error_map=None)  # a calibration holds for the weights that it was made with
             save_weights(self.averaged, path, card, torch.float32)
-            logger.info(f"Part {self.name} has made {path}.")
+            if not self.was_complete:
+                logger.info(f"Part {self.name} has made {path}.")
             if self.usable:
                 try_it(path)
         idist.barrier()  # the next part reads files of the first process

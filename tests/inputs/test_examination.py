@@ -20,6 +20,7 @@ from scripts.inputs.scans import scans as find_scans
 from scripts.inputs.selection import Selection
 from scripts.inputs.weighting import agent, by_times, weighting
 from scripts.stack.grid import voxel_spacing
+from tests.cohort_files import add
 from tests.dicom_files import ORIENTATIONS, VOXELS, mr_slices, save
 from tests.inputs import names
 
@@ -408,3 +409,13 @@ def test_nothing_that_a_header_says_ends_a_cohort(keyword, tmp_path):
     found = find_scans(tmp_path, tmp_path / "out", selection, guide="auto")
     assert len(found) == 10 and not selection.skipped, (len(found), selection.skipped)
     assert [scan.identity.times.shape for scan in found] == [(3,)] * 10
+
+
+def test_the_log_says_why_stacks_of_one_contrast_do_not_join_and_counts_the_others_in_a_line(tmp_path, log):
+    for name in ("ana_T2w_tra", "ana_T2w_second_tra", "ana_FLAIR", "ana_T1w", "ben_T2w"):
+        add(tmp_path / f"study/{name}.nii.gz")
+    find_scans(tmp_path / "study", tmp_path / "out", Selection(1.3), together=True)
+    told = [message for message in log.messages if "stack of their head" in message or "is left alone" in message]
+    (line,) = (message for message in told if "no other stack of their head and contrast is there" in message)
+    assert all(name in line for name in ("ana_FLAIR", "ana_T1w", "ben_T2w"))
+    assert all("for one is" not in message for message in told), "of contrasts nobody expects to join"

@@ -18,7 +18,7 @@ from scripts.errors import InputError
 from scripts.method.weights import save_weights, write_card
 from scripts.outputs.error_maps import regions_on, write_regions
 from scripts.rebuild.error_map import ErrorMaps
-from tests.cohort_files import AXIAL, outcomes, record, summary
+from tests.cohort_files import AXIAL, add, outcomes, record, summary
 from tests.config_files import ERROR, on_planes
 from tests.fixtures import CARD
 from tests.method.test_error_pattern import CALIBRATION, with_error
@@ -223,3 +223,11 @@ def test_python_has_the_map_of_the_command(head, able, tmp_path):
     np.testing.assert_allclose(found.error_map.get_fdata(), voxels(able.out / "scan_sr_error.nii.gz"), rtol=1e-5)
     assert found.record["ErrorMap"] == json.loads((able.out / "scan_sr.json").read_text())["ErrorMap"]
     assert rebuild(head, ckpt_path=able.weights, config=config).error_map is None
+
+
+def test_an_error_map_of_several_stacks_is_refused_before_any_scan_is_rebuilt(able, tmp_path, refusal):
+    for name in ("a_flair", "t2_ax", "t2_sag"):
+        add(tmp_path / f"scans/{name}.nii.gz")
+    said = refusal(able, tmp_path / "scans", together=True, error_map=True)
+    assert "--error_map is of one stack, and" in said and "t2_sag.nii.gz become one volume" in said
+    assert not list(able.out.rglob("*_sr*"))

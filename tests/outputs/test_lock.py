@@ -34,8 +34,9 @@ def test_a_cohort_is_rebuilt_where_no_locks_are_and_one_line_says_so(number, flo
 
 def test_another_error_of_the_disk_is_one(flock_fails, tmp_path):
     flock_fails(errno.EIO)
-    with pytest.raises(OSError, match="Input/output error"), alone(tmp_path / "a"):
+    with pytest.raises(OSError, match="Input/output error") as caught, alone(tmp_path / "a"):
         pass
+    assert caught.value.filename == str(tmp_path), "the folder, not the lock's file"
 
 
 def test_jobs_are_refused_where_they_would_do_the_same_scans(flock_fails, folder, bundle, refusal):

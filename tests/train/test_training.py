@@ -148,6 +148,7 @@ def test_a_finished_training_says_so_and_changes_nothing(trained, dataset_dir, t
     assert contents(folder) == before
     for stage in ("stage1", "stage2"):
         assert f"Part {stage} was complete after {LONG[stage + '_epochs']} epochs" in log.text
+        assert f"Part {stage} has made" not in log.text
 
 
 def test_checkpoints_hold_what_their_stage_trains_and_no_more(trained):
