@@ -109,7 +109,7 @@ class Rebuilder:
         measured what lies between them.
         """
         if len(stacks) == 1:
-            return [self(*stacks, *guides)]
+            return [self(stacks[0], guides[0])]
         first = list[Rebuilt]()
         for number, (measured, guide) in enumerate(zip(stacks, guides), start=1):
             with passing(f"stack {number} of {len(stacks)}"):

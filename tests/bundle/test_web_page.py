@@ -357,6 +357,7 @@ def test_what_cannot_be_rebuilt_has_no_button(page, tmp_path):
     assert page.drop(written(tmp_path, affine=axial(1.0), name="thin.nii.gz")) is None
     assert page.evaluate(button) and "nothing to rebuild" in page.evaluate("document.body.innerText")
     page.fill("slice_thickness", 4)
+    page.fill("slice_axis", 2)  # voxels are cubes
     page.wait(f"!{button}")
 
 
