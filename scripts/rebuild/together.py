@@ -34,14 +34,14 @@ KNOWN = 0.1  # signal over error of detail that a stack did not measure: the net
 OUTLIER = 3.0  # times the median of a stack's slices; a slice that disagrees more has moved
 RESAMPLED = 0.03  # of the signal: what registration and resampling leave; stacks made of one volume differ by 2 %
 WORSE = 0.05  # of the signal; a stack that takes the result farther off the first one's slices is left out
-TIMES = 2.0  # a stack's own disagreement and noise; a result farther off its slices has another reason
+TIMES = 2.0  # a stack's own disagreement; a result farther off its slices has another reason
 
 
 def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     """A single volume of several stacks, on the grid, in the place and in the units of the first.
 
     A stack takes no part that does not show the first one's head (`registration.likeness` below `ALIKE`), shows it in
-    another contrast (`gain.relation` below `ONE_CONTRAST`), or takes the result off the first one's slices (`WORSE`).
+    another contrast (`gain.relation` below `ONE_CONTRAST`), or takes the result off the first one's slices (`_spoilt`).
 
     Args:
         stacks: one or more, of one contrast; not constant. Any angle may lie between them.
@@ -64,7 +64,7 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
 
     for index in inside[1:]:  # each beside the first one alone: among many, one that is wrong would hide
         far = _disagreement(joined(0, index)[0], level[0])
-        if far > explained(level[0], WORSE):
+        if _spoilt(far, level[0]):
             found[index] = replace(found[index], spoils=far)
     inside = [index for index in inside if not found[index].spoils]
     if len(inside) == 1:
@@ -85,14 +85,26 @@ def _disagreement(volume: Tensor, stack: Stack) -> float:
     return relative_rmse(difference(volume, slices).index_fill(slices.acquisition.slice_axis, missing, 0), slices)
 
 
-def explained(stack: Stack, least: float = RESAMPLED) -> float:
+def explained(stack: Stack) -> float:
     """How far a result of several stacks may be from a stack's slices, of their signal, while the head lay still.
 
-    The stack's own result is off its slices, too, and so is the truth, by their noise. It is `least` at least.
+    The truth is off its slices by their noise, and a result beside it by what registration and resampling leave. A
+    stack's own result is off its slices, too.
     """
-    own, slices = _disagreement(stack.rebuilt.as_tensor(), stack), stack.measured
-    noise = slices.noise.deviation / slices.above_floor[slices.head].square().mean().sqrt().item()  # of their signal
-    return max(least, TIMES * own, TIMES * noise)
+    own, noise = _own_and_noise(stack)
+    return max(math.hypot(noise, RESAMPLED), TIMES * own)
+
+
+def _spoilt(far: float, reference: Stack) -> bool:
+    """Whether a result is too far from the reference's slices: farther than its own result and noise explain."""
+    return far > max(WORSE, TIMES * max(_own_and_noise(reference)))
+
+
+def _own_and_noise(stack: Stack) -> tuple[float, float]:
+    """How far a stack's own result is off its slices, and their noise, both of their signal."""
+    slices = stack.measured
+    signal = slices.above_floor[slices.head].square().mean().sqrt().item()
+    return _disagreement(stack.rebuilt.as_tensor(), stack), slices.noise.deviation / signal
 
 
 def matched(reference: Stack, stack: Stack) -> Part:
