@@ -90,7 +90,7 @@ def test_a_config_that_is_none_is_refused_and_nothing_is_written(name, text, tol
     Path(name).write_text(text)
     for config in (name, "gone.yaml"):
         with pytest.raises(InputError) as stop:
-            main(["scan.nii", "-o", "out", "--config", config])
+            main([".", "-o", "out", "--config", config])
         assert (told if config == name else "cannot be read") in str(stop.value) and "\n" not in str(stop.value)
         assert "expected settings" in str(stop.value) and os.listdir() == [name]
 

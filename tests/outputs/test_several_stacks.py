@@ -105,7 +105,7 @@ def test_a_stack_outside_of_the_dataset_of_the_first_is_named_by_its_path(head, 
     assert outcomes(bundle.out) == ["complete already"]
 
 
-@pytest.mark.parametrize(("noise", "mm", "named"), [(0, 0, False), (50, 0, False), (0, 0.7, True)])
+@pytest.mark.parametrize(("noise", "mm", "named"), [(0, 0, False), (50, 0, False), (0, 0.6, True)])
 def test_stacks_of_a_still_head_tell_of_no_motion_and_those_of_a_restless_one_do(noise, mm, named):
     """Noise explains what it explains; resampling leaves a part of the signal in the stack that is not the first."""
     first, second = (stack_of(person(), axis, noise=noise) for axis in (2, 0))

@@ -40,10 +40,8 @@ DERIVATION = (
     "Slices rebuilt {spacing:.3g} mm apart by {by} (through-plane super-resolution) from an acquisition of "
     "type {kind}. Detail finer than the source slices is estimated, not measured."
 )
-WARNED, MOST = (
-    "Warning: {text}.",
-    5_000,
-)  # each in ImageComments; letters in all, of which a long text (LT) takes 10,240 bytes
+WARNED = "Warning: {text}."  # a sentence of ImageComments for each
+MOST = 5_000  # letters of them; a long text (LT) takes 10,240 bytes
 MAY_BE_EMPTY = (  # type 2: must be there, with or without a value
     "PatientName PatientID PatientBirthDate PatientSex StudyDate StudyTime StudyID ReferringPhysicianName "
     "AccessionNumber PatientPosition PositionReferenceIndicator Manufacturer ScanOptions RepetitionTime EchoTime "
