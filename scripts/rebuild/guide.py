@@ -44,9 +44,9 @@ class GuideScan(NamedTuple):
     def place(self, slices: Slices) -> "PlacedGuide":
         """The guide, registered with a scan. A guide that lies in its place stays there."""
         a, affine = slices.acquisition, slices.fine_affine
-        spline = interpolate(slices.above_floor, a, "cubic").clamp(min=0)  # undershoot
+        spline = interpolate(slices.signal, a, "cubic").clamp(min=0)  # undershoot
         fine = MetaTensor(spline, affine=affine)
-        moving = MetaTensor(self.sharp.above_floor.clamp(min=0), affine=self.sharp.affine)
+        moving = MetaTensor(self.sharp.signal, affine=self.sharp.affine)
         apart = resolution(fine, [one for one in (slices, self.stack) if one is not None])
         head = head_mask(spline)
         motion, alike = registered(fine, moving, head, apart)

@@ -42,7 +42,7 @@ def poses_beside(
         Shown(frame.smoothed(acquire(one, halves), width), 0, frame)
         for one, width in ((fine.nan_to_num(-1.0), SMOOTHING), (fine.isfinite().float(), 0.0))
     )
-    slices = frame.smoothed(measured.above_floor, SMOOTHING)
+    slices = frame.smoothed(measured.signal, SMOOTHING)
     head, of = frame.head(measured), np.array(list(packages), dtype=int)
     poses = []
     for k, pose in enumerate(begin):

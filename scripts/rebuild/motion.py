@@ -138,7 +138,8 @@ def motion_of(measured: Slices) -> Motion | None:
     if a.at_target or a.slice_count < FEWEST or measured.constant or measured.missing:
         return None
     packages, frame = a.packages or even_and_odd(a.slice_count, a.slice_axis, measured.affine), Frame.of(measured)
-    smooth, head = frame.smoothed(measured.above_floor, SMOOTHING), frame.head(measured)
+    tissue, head = measured.tissue, frame.head(measured)
+    smooth = frame.smoothed(measured.signal, SMOOTHING)
     of, points = np.array(list(packages), dtype=int), Package.cut(smooth, head, frame, np.arange(a.slice_count)).points
     poses = [STILL] * (1 + of.max())
     both, pairs = len(poses) == 2, dict[int, tuple[Package, Package]]()
@@ -146,8 +147,8 @@ def motion_of(measured: Slices) -> Motion | None:
         for k in range(1, len(poses)):
             steady = smooth
             if sweep or k > 1:
-                back = taken_back(measured, Motion.of(packages, poses, frame, points))
-                steady = frame.smoothed(back.above_floor, SMOOTHING)
+                back = taken_back(tissue, Motion.of(packages, poses, frame, points))
+                steady = frame.smoothed(back.signal, SMOOTHING)
             still = Package.cut(steady, head, frame, np.flatnonzero(of != k))
             moved = Package.cut(smooth, head, frame, np.flatnonzero(of == k))
             pairs[k] = still, moved

@@ -60,6 +60,14 @@ class Stack:
         return self.measured.tissue_range.low
 
     @cached_property
+    def tissue(self) -> "Stack":
+        """The stack with tissue alone (`IntensityRange.tissue`): a bright spot is no head, and moves none."""
+        slices, tissue_range = self.measured, self.measured.tissue_range
+        facts = {name: getattr(slices, name) for name in ("tissue_range", "head", "missing", "noise")}
+        rebuilt = MetaTensor(tissue_range.tissue(self.rebuilt.as_tensor()), affine=self.rebuilt.affine)
+        return Stack(slices.like(slices.tissue.array, **facts), rebuilt, self.missing)
+
+    @cached_property
     def above_floor(self) -> "Stack":
         """The stack with its floor at 0. A gain multiplies intensities above a floor."""
         if not self.floor:

@@ -31,6 +31,7 @@ from .stacks import Part, Stack
 FLOOR = 0.02  # of the power of detail; the error that noise and networks leave in measured detail
 LITTLE = 1e-3  # how much the filled place of a missing slice counts beside another stack that measured it
 KNOWN = 0.1  # signal over error of detail that a stack did not measure: the networks' guess of it is much alike in all
+MOST = 0.9  # of the tissue; the place of a hot spot, or of a lesion that one stack alone shows, is less than the rest
 OUTLIER = 3.0  # times the median of a stack's slices; a slice that disagrees more has moved
 RESAMPLED = 0.03  # of the signal: what registration and resampling leave; stacks made of one volume differ by 2 %
 WORSE = 0.05  # of the signal; a stack that takes the result farther off the first one's slices is left out
@@ -43,13 +44,15 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
     A stack takes no part that does not show the first one's head (`registration.likeness` below `ALIKE`), shows it in
     another contrast (`gain.relation` below `ONE_CONTRAST`), or takes the result off the first one's slices (`_spoilt`).
 
+    All of that looks at tissue alone. Voxels beyond it, such as hot spots, are laid on as the first stack has them.
+
     Args:
         stacks: one or more, of one contrast; not constant. Any angle may lie between them.
 
     Returns:
         `(X', Y', Z')`, and a part for each stack. Where the first alone is left, the volume is its own.
     """
-    first, level = stacks[0].rebuilt, [stack.above_floor for stack in stacks]
+    first, level = stacks[0].rebuilt, [stack.tissue.above_floor for stack in stacks]
     found = [matched(level[0], stack) for stack in level]
     inside = [index for index, part in enumerate(found) if part.belongs]
 
@@ -71,10 +74,11 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
         return first, [replace(one, share=float(index == 0)) for index, one in enumerate(found)]
     taken, parts = [level[index] for index in inside], [found[index] for index in inside]
     (volume, shares, moved), odd = joined(*inside), disputes(taken, parts)
-    result = MetaTensor(volume + stacks[0].floor, affine=first.affine, meta=meta_without_affine(first))
+    beyond = [(stack.rebuilt - stack.tissue.rebuilt).as_tensor() + stack.floor for stack in stacks]
+    result = MetaTensor(volume + beyond[0], affine=first.affine, meta=meta_without_affine(first))
     for index, stack, part, share, off, places in zip(inside, taken, parts, shares, moved, odd):
         there = _acquirable(volume, stack, part, first)
-        lies = MetaTensor(there + stacks[index].floor, affine=stack.rebuilt.affine)
+        lies = MetaTensor(there + beyond[index], affine=stack.rebuilt.affine)
         found[index] = replace(part, share=share, placed=lies, moved_slices=off, disputes=places)
     return result, found
 
@@ -250,11 +254,14 @@ def _weight(stack: Stack, seen: Tensor, slice_spacing: float, motion: np.ndarray
 
 
 def _moved_slices(left: Tensor, stack: Stack) -> tuple[int, ...]:
-    """Measured slices with much tissue whose difference from the volume, `left`, is an outlier in their stack."""
+    """Measured slices with much tissue whose difference from the volume, `left`, is an outlier in their stack.
+
+    A slice that moved differs in many places. So the difference is one that most of its tissue does not reach.
+    """
     axis = stack.measured.acquisition.slice_axis
     head = stack.measured.head.movedim(axis, 0).flatten(1)
-    error = (left.movedim(axis, 0).flatten(1).square() * head).sum(1) / head.sum(1).clamp(min=1)
+    away = left.movedim(axis, 0).flatten(1).abs().where(head, torch.nan)
+    error = away.nanquantile(MOST, dim=1)
     much = head.sum(1) > 0.25 * head.sum(1).max()
     much[[0, -1, *stack.missing]] = False  # tissue beyond the outermost slices is not known
-    limit = OUTLIER * error[much].sqrt().median()
-    return tuple(torch.nonzero(much & (error.sqrt() > limit)).flatten().tolist())
+    return tuple(torch.nonzero(much & (error > OUTLIER * error[much].median())).flatten().tolist())

@@ -1,5 +1,6 @@
 """Slices that were not measured, whatever their voxels hold: blank ones, garbage, and ones of another gain."""
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -11,6 +12,7 @@ DARK, BRIGHT = 1 / 3, 2.0  # of the neighbours' intensity; interleaved slices di
 HOLE = 1 / 9  # of the typical intensity; tissue is brighter
 SHOWN = 3.0  # times as bright as a hole; brighter pixels show tissue for certain
 HOLES = 0.5  # of the pixels where both neighbours show tissue
+SPOT = 3.0  # times the median gain of a slice's pixels; a spot on it counts no more
 ALIKE, UNLIKE = 0.5, 0.6  # correlation of the neighbours from which a slice is judged; a slice's own, as a share of it
 ALIKE_ACROSS = 0.7  # the same for a run of slices: halves of a brain are alike, and its middle differs
 FEW = 600  # pixels of tissue; the correlation of fewer says little
@@ -35,14 +37,14 @@ def missing_slices(volume: Tensor, axis: int, tissue_range: IntensityRange) -> d
         Index of a slice -> its fault. Empty if more than a quarter of the slices are odd: the stack then differs as a
         whole.
     """
-    low, _, ceiling = tissue_range
-    slices = (tissue_range.tissue(volume) - low).movedim(axis, 0).flatten(1).float()
-    hole = HOLE * (ceiling - low) / BRIGHTEST
+    low, high, ceiling = tissue_range
+    whole = tissue_range._replace(high=math.inf).signal(volume)
+    slices, hole = whole.movedim(axis, 0).flatten(1).float(), HOLE * (ceiling - low) / BRIGHTEST
     areas = (slices > SHOWN * hole).sum(1)
     largest = int(areas.max())
     found: dict[int, str] = {}
     kept = list(range(len(slices)))
-    while faults := _faults(slices, kept, hole, MUCH * largest):
+    while faults := _faults(slices, kept, hole, high - low, MUCH * largest):
         _, run = max(faults, key=lambda one: one[0])
         found |= run
         kept = [index for index in kept if index not in run]
@@ -53,14 +55,16 @@ def missing_slices(volume: Tensor, axis: int, tissue_range: IntensityRange) -> d
     return dict(sorted(found.items())) if len(found) <= ODD * len(slices) else {}
 
 
-def _faults(slices: Tensor, kept: list[int], hole: float, least: float) -> list[tuple[float, dict[int, str]]]:
+def _faults(
+    slices: Tensor, kept: list[int], hole: float, high: float, least: float
+) -> list[tuple[float, dict[int, str]]]:
     """The shortest runs of slices unlike the slices before and after the run, each with how much."""
     for length in range(1, LONGEST + 1):
         found = []
         for start in range(1, len(kept) - length):
             before, run, after = kept[start - 1], kept[start : start + length], kept[start + length]
             alike = ALIKE if length == 1 else ALIKE_ACROSS
-            faults = [_fault(slices[before], slices[here], slices[after], hole, least, alike) for here in run]
+            faults = [_fault(slices[before], slices[here], slices[after], hole, high, least, alike) for here in run]
             if all(faults):
                 reasons = {here: fault[1] for here, fault in zip(run, faults) if fault}
                 found.append((max(fault[0] for fault in faults if fault), reasons))
@@ -70,20 +74,27 @@ def _faults(slices: Tensor, kept: list[int], hole: float, least: float) -> list[
 
 
 def _fault(
-    before: Tensor, here: Tensor, after: Tensor, hole: float, least: float, alike: float
+    before: Tensor, here: Tensor, after: Tensor, hole: float, high: float, least: float, alike: float
 ) -> tuple[float, str] | None:
-    """How odd a slice is, and in what way; None for one like its neighbours, or whose neighbours show little tissue."""
+    """How odd a slice is, and in what way; None for one like its neighbours, or whose neighbours show little tissue.
+
+    No bright spot makes a slice odd. The gain is the one of least squares, in which a pixel weighs no more than one of
+    the intensity `high` does, and differs from its median by no more than a factor. Correlated is what is not brighter.
+    """
     tissue = (before > SHOWN * hole) & (after > SHOWN * hole)
     if tissue.sum() <= least:
         return None
     mean = (before + after) / 2
-    gain = float((here * mean)[tissue].sum() / mean[tissue].square().sum())
+    ratio, weight = (here / mean)[tissue], mean[tissue].clamp(max=high).square()
+    typical = ratio.median()
+    gain = float((ratio.clamp(typical / SPOT, SPOT * typical) * weight).sum() / weight.sum())
     if gain < DARK or (here[tissue] <= hole).float().mean() > HOLES:
         return 1 / max(gain, 1e-6), "blank"
     if gain > BRIGHT:
         return gain, f"{gain:.1f} times as bright as its neighbours"
+    before, here, after = (one.clamp(max=high) for one in (before, here, after))
     if tissue.sum() > FEW and (expected := _correlation(before, after)) > alike:
-        if _correlation(here, mean) < UNLIKE * expected:
+        if _correlation(here, (before + after) / 2) < UNLIKE * expected:
             return 1.0, "unlike its neighbours"
     return None
 

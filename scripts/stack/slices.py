@@ -137,6 +137,11 @@ class Slices:
         """Intensities from the scan's floor up: 0 is no signal, whatever the scan's own zero means."""
         return self.array - self.tissue_range.low
 
+    @property
+    def signal(self) -> Tensor:
+        """Intensities from the floor up to the brightest of tissue (`IntensityRange.signal`): those that are compared."""
+        return self.tissue_range.signal(self.array)
+
     @cached_property
     def filled(self) -> Self:
         """The slices with the missing ones interpolated between their neighbours; themselves where none is missing.

@@ -1,7 +1,9 @@
 """Laws of the head's mask, of edges and of flat tissue."""
 
+import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 
 from scripts.stack.tissue import edge_strength, flat_tissue, head_mask
 from tests.volumes import smooth_head
@@ -49,6 +51,17 @@ def test_head_mask_fills_what_is_open_at_the_border():
     grid = torch.stack(torch.meshgrid(*(torch.arange(32) - 15.5 for _ in range(3)), indexing="ij"))
     radius = grid[:2].square().sum(0).sqrt()  # a tube along the last axis, open at both ends
     assert torch.equal(head_mask(((radius < 12) & (radius > 8)).float()), radius < 12)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_the_head_is_the_same_however_the_array_is_stored(order):
+    """Holes of one direction that are filled first close those of the next."""
+    noise = ndimage.gaussian_filter(np.random.default_rng(0).normal(size=(24, 28, 32)), 1.5)
+    volume = torch.from_numpy(np.where(noise > 0, 500 + 100 * noise, 0)).float()
+    head = head_mask(volume)
+    assert head.float().mean() > (volume > 0).float().mean() + 0.05
+    assert torch.equal(head_mask(volume.permute(order)), head.permute(order))
+    assert torch.equal(head_mask(volume.flip(0, 2)), head.flip(0, 2))
 
 
 def test_flat_tissue_is_the_half_of_the_head_without_edges():

@@ -3,7 +3,7 @@ import constants from "../model/constants.js";
 import { InputError, f, refuse } from "../errors.js";
 import { atTarget, settle } from "../stack/acquisition.js";
 import { fineAffine, voxelSpacing } from "../stack/grid.js";
-import { intensityRange, tissueOf, toUnit } from "../stack/intensity.js";
+import { intensityRange, signalOf, tissueOf, toUnit } from "../stack/intensity.js";
 import { cubic } from "../stack/interpolation.js";
 import { sliceMatrix } from "../stack/profile.js";
 import { depth, dilated, headMask, smooth } from "../stack/tissue.js";
@@ -49,10 +49,11 @@ export async function place(guide, scan, a, networks, progress) {
   );
   const own = settled(guide);
   const moving = isSharp(guide) ? guide : await rebuild(guide, own, networks, progress);
-  const fixed = { volume: aboveFloor(cubic(scan.volume, a), intensityRange(scan.volume).low), affine: fineAffine(scan.affine, a) };
+  const spline = cubic(signalOf(scan.volume, intensityRange(scan.volume)), a);
+  const fixed = { volume: map(spline, (x) => Math.max(x, 0)), affine: fineAffine(scan.affine, a) }; // undershoot
   const apart = resolution(fixed.affine, isSharp(guide) ? [[scan.affine, a]] : [[scan.affine, a], [guide.affine, own]]);
   const head = headMask(fixed.volume);
-  const other = { ...moving, volume: aboveFloor(moving.volume) };
+  const other = { ...moving, volume: signalOf(moving.volume, intensityRange(moving.volume)) };
   const found = register(fixed, other, dilated(head, 2));
   const isMoved = Math.max(...angleAndShift(found, centre(fixed))) > PRECISE;
   const alike = likeness(fixed, backBy(found, other), apart);
@@ -76,9 +77,6 @@ export async function place(guide, scan, a, networks, progress) {
 
 /** A volume where the head lay in the other one. @type {(motion: Affine, from: Placed) => Placed} */
 const backBy = (motion, { volume, affine }) => ({ volume, affine: after(inverted(motion), affine) });
-
-/** How far voxels lie above the floor, 0 below it. @type {(volume: Volume, low?: number) => Volume} */
-const aboveFloor = (volume, low = intensityRange(volume).low) => map(volume, (x) => Math.max(x - low, 0));
 
 /** A guide on the fine grid, its thick slices, how far it counts, 0 beyond its field of view, and where it was seen.
  * @type {(guide: Placed, fixed: Placed, a: Acquisition) => {fine: Volume, slices: Volume, share: Volume, seen: Volume}} */

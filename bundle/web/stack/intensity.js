@@ -2,7 +2,7 @@
 import constants from "../model/constants.js";
 import { AXES, indexAlong, map, strides } from "./volume.js";
 
-const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, PADDED, FAR, NOTHING, MINORITY, RELATED, VARIED, TAIL, HOT, BROAD, SKIRT, FADED, HEM } =
+const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, PADDED, FAR, NOTHING, MINORITY, RELATED, VARIED, TAIL, HOT, BROAD, LOUDEST, SKIRT, FADED, HEM } =
   constants.intensity;
 
 /** How many of the ordered values are less than `x`, or, with `equals`, not greater.
@@ -28,6 +28,13 @@ export function percentile(ordered, percent) {
 export function tissueOf(volume, { low, ceiling }) {
   const [typical, masked] = [low + (ceiling - low) / BRIGHTEST, isMasked(volume, low)];
   return map(volume, (x) => (masked && x === 0 ? low : x <= ceiling ? Math.max(x, low) : typical));
+}
+
+/** How far a volume lies above the floor, from 0 to `LOUDEST` of the extent: squares and correlations are of it.
+ * @type {(volume: Volume, range: {low: number, high: number}) => Volume} */
+export function signalOf(volume, { low, high }) {
+  const masked = isMasked(volume, low);
+  return map(volume, (x) => (masked && x === 0 ? 0 : Math.min(Math.max(x - low, 0), LOUDEST * (high - low))));
 }
 
 /** Whether a mask left zeros in a standardised scan, where 0 is the intensity of tissue. @type {(volume: Volume, low: number) => boolean} */

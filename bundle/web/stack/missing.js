@@ -1,10 +1,10 @@
 /** Slices that were not measured, whatever their voxels hold, see scripts/stack/missing.py. */
 import constants from "../model/constants.js";
 import { f } from "../errors.js";
-import { correlation, intensityRange, tissueOf } from "./intensity.js";
+import { correlation, intensityRange, signalOf } from "./intensity.js";
 import { along, map, otherAxes, reorder } from "./volume.js";
 
-const { DARK, BRIGHT, HOLE, HOLES, ALIKE, ALIKE_ACROSS, UNLIKE, FEW, LONGEST, MUCH, MOST, ODD, SHOWN } = constants.missing;
+const { DARK, BRIGHT, HOLE, HOLES, ALIKE, ALIKE_ACROSS, UNLIKE, FEW, LONGEST, MUCH, MOST, ODD, SHOWN, SPOT } = constants.missing;
 const { BRIGHTEST } = constants.intensity;
 
 /** @typedef {{how: number, what: string}} Fault how odd a slice is, and in what way */
@@ -28,12 +28,13 @@ export function missingSlices(volume, axis) {
 /** @type {(volume: Volume, axis: number) => Map<number, string>} */
 function find(volume, axis) {
   const tissueRange = intensityRange(volume);
-  const [raw, slices] = [volume, map(tissueOf(volume, tissueRange), (x) => x - tissueRange.low)].map((one) => slicesOf(one, axis));
-  const hole = (HOLE * (tissueRange.ceiling - tissueRange.low)) / BRIGHTEST;
+  const whole = signalOf(volume, { ...tissueRange, high: Infinity });
+  const [raw, slices] = [volume, whole].map((one) => slicesOf(one, axis));
+  const [hole, extent] = [(HOLE * (tissueRange.ceiling - tissueRange.low)) / BRIGHTEST, tissueRange.high - tissueRange.low];
   const areas = slices.map((slice) => slice.reduce((count, x) => count + +(x > SHOWN * hole), 0));
   const [largest, found] = [Math.max(...areas), /** @type {Map<number, string>} */ (new Map())];
   let kept = [...slices.keys()];
-  for (let run; (run = oddestRun(slices, kept, hole, MUCH * largest)); kept = kept.filter((index) => !found.has(index))) {
+  for (let run; (run = oddestRun(slices, kept, hole, extent, MUCH * largest)); kept = kept.filter((index) => !found.has(index))) {
     run.forEach(({ what }, index) => found.set(index, what));
   }
   for (const [end, beside] of [kept.slice(0, 2), kept.slice(-2).reverse()]) {
@@ -44,15 +45,15 @@ function find(volume, axis) {
 }
 
 /** Slices in a row that are all odd between the two beside them: of the shortest such runs the one with the oddest slice.
- * @type {(slices: Float32Array[], kept: number[], hole: number, least: number) => Map<number, Fault> | undefined} */
-function oddestRun(slices, kept, hole, least) {
+ * @type {(slices: Float32Array[], kept: number[], hole: number, extent: number, least: number) => Map<number, Fault> | undefined} */
+function oddestRun(slices, kept, hole, extent, least) {
   for (let length = 1; length <= LONGEST; length++) {
     let [oddest, worst] = [/** @type {Map<number, Fault> | undefined} */ (undefined), 0];
     for (let start = 1; start < kept.length - length; start++) {
       const [before, after] = [slices[kept[start - 1]], slices[kept[start + length]]];
       const run = new Map();
       for (const here of kept.slice(start, start + length)) {
-        const odd = fault(before, slices[here], after, hole, least, length === 1 ? ALIKE : ALIKE_ACROSS);
+        const odd = fault(before, slices[here], after, hole, extent, least, length === 1 ? ALIKE : ALIKE_ACROSS);
         if (odd) run.set(here, odd);
       }
       const how = Math.max(...[...run.values()].map((one) => one.how));
@@ -64,20 +65,23 @@ function oddestRun(slices, kept, hole, least) {
 }
 
 /** A slice's fault; undefined for one like its neighbours, or where these show little tissue.
- * @type {(before: Float32Array, here: Float32Array, after: Float32Array, hole: number, least: number, alike: number) => Fault | undefined} */
-function fault(before, here, after, hole, least, alike) {
-  const mean = before.map((x, k) => (x + after[k]) / 2);
-  let [tissue, holes, product, square] = [0, 0, 0, 0];
-  for (let k = 0; k < here.length; k++) {
-    if (!(before[k] > SHOWN * hole && after[k] > SHOWN * hole)) continue;
-    [tissue, holes, product, square] = [tissue + 1, holes + +(here[k] <= hole), product + here[k] * mean[k], square + mean[k] ** 2];
-  }
+ * No bright spot makes a slice odd: a pixel weighs no more than one of the `extent` of tissue, and its gain is bounded.
+ * @type {(before: Float32Array, here: Float32Array, after: Float32Array, hole: number, extent: number, least: number, alike: number) => Fault | undefined} */
+function fault(before, here, after, hole, extent, least, alike) {
+  const places = [...here.keys()].filter((k) => before[k] > SHOWN * hole && after[k] > SHOWN * hole);
+  const [tissue, holes] = [places.length, places.filter((k) => here[k] <= hole).length];
   if (tissue <= least) return undefined;
-  const gain = product / square;
+  const mean = before.map((x, k) => (x + after[k]) / 2);
+  const ratios = Float32Array.from(places, (k) => here[k] / mean[k]);
+  const typical = ratios.toSorted()[(tissue - 1) >> 1]; // torch's median: the lower of two
+  const weights = places.map((k) => Math.min(mean[k], extent) ** 2);
+  const product = weights.reduce((sum, w, k) => sum + w * Math.min(Math.max(ratios[k], typical / SPOT), SPOT * typical), 0);
+  const gain = product / weights.reduce((sum, w) => sum + w, 0);
   if (gain < DARK || holes / tissue > HOLES) return { how: 1 / Math.max(gain, 1e-6), what: "blank" };
   if (gain > BRIGHT) return { how: gain, what: `${f(gain, 1)} times as bright as its neighbours` };
-  const expected = tissue > FEW ? correlation(before, after) : 0;
-  const unlike = expected > alike && correlation(here, mean) < UNLIKE * expected;
+  const [earlier, own, later] = [before, here, after].map((slice) => slice.map((x) => Math.min(x, extent)));
+  const expected = tissue > FEW ? correlation(earlier, later) : 0;
+  const unlike = expected > alike && correlation(own, earlier.map((x, k) => (x + later[k]) / 2)) < UNLIKE * expected;
   return unlike ? { how: 1, what: "unlike its neighbours" } : undefined;
 }
 

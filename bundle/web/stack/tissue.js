@@ -8,12 +8,9 @@ const { TISSUE, FLAT_SCALE } = constants.tissue;
 
 /** Voxels of the head, 1 inside and 0 outside; the volume is not constant. @type {(volume: Volume, range?: IntensityRange) => Volume} */
 export function headMask(volume, { low, high } = intensityRange(volume)) {
-  let inside = map(volume, (x) => +(x > Math.fround(low + TISSUE * (high - low))));
-  for (const normal of AXES) {
-    const outside = fromBorder((place) => !inside.data[place], inside.shape, otherAxes(normal));
-    inside = map(inside, (_, place) => +!outside[place]); // holes of slices are filled
-  }
-  return largestPart(inside);
+  const bright = map(volume, (x) => +(x > Math.fround(low + TISSUE * (high - low))));
+  const outside = AXES.map((normal) => fromBorder((place) => !bright.data[place], bright.shape, otherAxes(normal)));
+  return largestPart(map(bright, (_, place) => +outside.some((marks) => !marks[place]))); // holes of slices are filled
 }
 
 /** Marks all open places that are connected along axes with seeds, which are open; returns how many.
