@@ -41,6 +41,14 @@ def test_a_guide_that_saw_all_of_the_head_has_no_border_and_no_warning():
     assert nothing == Coverage(0.0) and "0%" in nothing.warning("a guide")
 
 
+@pytest.mark.parametrize(("planes", "beyond"), [(9, False), (11, True)])
+def test_a_border_has_more_than_a_fiftieth_of_the_head_beyond_it(planes, beyond):
+    """A box of 500 planes, of which a guide lacks 1.8 or 2.2 %."""
+    head, affine = torch.ones(500, 4, 4, dtype=torch.bool), torch.from_numpy(centred(np.eye(3), (500, 4, 4)))
+    seen = torch.arange(500).reshape(-1, 1, 1).expand(head.shape) >= planes
+    assert set(Coverage.of(head, seen, affine).borders) == ({"L"} if beyond else set())
+
+
 @pytest.mark.parametrize(("share", "said"), [(0.89, True), (0.91, False)])
 def test_a_guide_that_saw_less_than_nine_tenths_of_the_head_is_told(share, said):
     assert bool(Coverage(share).warning("a guide")) == said

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scripts.stack.brightness import BLOCKS, SLOPE, doubts, slope_of
-from scripts.stack.intensity import intensity_range
+from scripts.stack.intensity import IntensityRange, intensity_range
 from scripts.stack.tissue import head_mask
 from tests.config_files import ROOT
 from tests.stack.test_intensity import filling, rimmed
@@ -41,6 +41,16 @@ def test_a_head_in_air_says_nothing_and_each_oddity_says_its_own(volume):
     assert "surface coil" in slope
     fluid = volume.where(volume < 500, 3000.0 + volume)
     assert len(said(fluid)) == 1 and ("5 times" in said(fluid)[0] or "darker than a third" in said(fluid)[0])
+
+
+@pytest.mark.parametrize(("share", "faint"), [(0.32, False), (0.45, False), (0.55, True)])
+def test_a_head_is_faint_where_more_than_half_of_it_is_dark(share, faint):
+    """Heads as they are have up to 0.32 of their voxels below a third of their bright tissue."""
+    head = torch.ones(40, 40, 40, dtype=torch.bool)
+    volume = 600 + 20 * torch.randn(head.shape, generator=torch.Generator().manual_seed(0))
+    volume.view(-1)[torch.randperm(64000, generator=torch.Generator().manual_seed(1))[: int(64000 * share)]] = 100
+    found = doubts(volume, IntensityRange(0.0, 660.0, 3000.0), head)
+    assert [f"{100 * share:.0f} % of the head is darker" in one for one in found] == [True] * faint
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

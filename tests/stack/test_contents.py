@@ -62,6 +62,17 @@ def test_units_and_storage_change_no_verdict(name):
         assert (found.answer, found.why[:20]) == (answer, contents.SHOWS[why].format(len(np.unique(voxels)))[:20])
 
 
+@pytest.mark.parametrize(("middle", "crowd"), [(0.1, 0.4), (0.2, 0.8), (0.4, 1.0)])
+def test_few_values_between_both_ends_are_no_crowd_however_near_each_other(middle, crowd):
+    """A quarter of all counts, where fewer lie between the ends: 0.49 are crowded in CT."""
+    random = np.random.default_rng(0)
+    values = random.uniform(0, 0.1, 40000) + random.choice([0.1, 0.9], 40000)
+    values[: int(40000 * middle)] = random.uniform(0.54, 0.56, int(40000 * middle))
+    volume = np.zeros(80000)
+    volume[::2] = random.permutation(values)
+    assert contents.statistics(volume.reshape(40, 40, 50)).crowd == pytest.approx(crowd, abs=0.01)
+
+
 PLAIN = contents.Statistics(500, 500, 0.1, 0.1, 0.5, 0.1, 0.4, 0.0, 0.7, 0.2, 0.1)  # of a masked scan
 NEAREST = [  # statistic, others that its rule asks for; its value on the side of scans, and on the side of maps
     ("crowd", {}, 0.43, 0.55),
