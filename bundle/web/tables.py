@@ -14,7 +14,15 @@ from scripts.inputs.headers import ENHANCED_NAMES
 from scripts.outputs.dicom.inherit import GUIDE, SOURCE, code
 
 MODULES = (  # whose constants the page shares
-    *("stack.acquisition", "stack.settle", "stack.grid", "stack.intensity", "stack.tissue", "stack.missing"),
+    *(
+        "stack.acquisition",
+        "stack.settle",
+        "stack.grid",
+        "stack.intensity",
+        "stack.tissue",
+        "stack.missing",
+        "stack.interleaving",
+    ),
     *("stack.spectra", "stack.brightness", "stack.noise", "stack.slices", "stack.contents"),
     *(
         "inputs.readers",

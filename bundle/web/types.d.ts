@@ -80,6 +80,8 @@ interface Scan {
   header: { sform_code: number; qform_code: number; dim_info: number; xyzt_units: number };
   /** Paths of its files. */
   sources: string[];
+  /** Lengths of its sidecar, as they stand there. */
+  sidecar?: { name: string; fields: Record<string, unknown> };
   /** Warnings of the reader. */
   warnings: string[];
 }

@@ -151,11 +151,19 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
 def _content(path: Path) -> dict[str, Any]:
     """A sidecar's fields. Lists of one number, as of one for each slice, become that number."""
     try:
-        fields = json.loads(path.read_text(encoding="utf-8")).items()
+        fields = json.loads(_text(path.read_bytes())).items()
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         mend = unfetched(path) or "Mend it, or remove it."
         raise InputError(f"{path} cannot be read ({error}). {mend}") from error
     return {name: value[0] if _numbers(value) and len(set(value)) == 1 else value for name, value in fields}
+
+
+def _text(content: bytes) -> str:
+    """The text of a file: UTF-8 with a byte-order mark or without one, else Latin-1, which older converters write."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
 
 
 def _numbers(value: Any) -> bool:

@@ -214,7 +214,7 @@ def value(header: Dataset | Mapping[str, Any], keyword: Any, default: Any = None
     return default if found is None else found.value
 
 
-def numbers(header: Dataset | Mapping[str, Any], keyword: str, count: int) -> np.ndarray:
+def numbers(header: Dataset | Mapping[str, Any], keyword: Any, count: int) -> np.ndarray:
     """`(count,)` finite numbers, all NaN where the attribute is anything else."""
     try:
         found = np.atleast_1d(np.array(value(header, keyword), dtype=float))

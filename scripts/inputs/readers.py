@@ -29,6 +29,14 @@ NO_SPACE = (
     "the NRRD header has no space: it is taken that its axes run to the patient's left, back and head. Check it, and "
     "convert the scan to NIfTI."
 )
+NO_FORM = (
+    "the NIfTI header has neither an sform nor a qform: which side is the patient's left is not known. Check it; the "
+    "result says as little."
+)
+WRAPPED = (
+    "bright tissue is negative beside the brightest: values above 32767 were stored as signed numbers of 16 bits. 65536 "
+    "is added to them."
+)
 NO_SFORM = "the sform of the header is no grid: the qform is used."
 TWO_GRIDS = "the header denies itself: its voxels are {} mm by the sform, which is used, and {} mm by the qform."
 OTHER_SPACE = "the sform of the header shears or scales the head, as into a standard space: the qform is used."
@@ -69,7 +77,12 @@ class ScanReader(ImageReader):
             meta["header"] = _header(image)
             if (axis := image.header.get_dim_info()[2]) is not None:
                 meta["stated"] = {"slice_axis": [axis, "the NIfTI header (dim_info)"]}
-        return _voxels(name, image), {**meta, **image.extra}
+        array, extra = _voxels(name, image), dict(image.extra)
+        plain = [getattr(image.dataobj, name, usual) == usual for name, usual in (("slope", 1), ("inter", 0))]
+        if image.get_data_dtype() == np.int16 and all(plain) and _is_wrapped(array):
+            array[array < 0] += 2**16
+            extra["warning"] = " ".join(one for one in (extra.get("warning"), WRAPPED) if one)
+        return array, {**meta, **extra}
 
 
 def is_header(path: Path) -> bool:
@@ -188,8 +201,10 @@ def _on_a_grid(image: Any) -> Any:
     """
     if not isinstance(image, nib.Nifti1Pair):
         return image
-    (sform, code), qform = image.header.get_sform(coded=True), image.header.get_qform()
-    if sform is None or _is_flat(qform):
+    (sform, code), qform = image.header.get_sform(coded=True), _qform(image)
+    if sform is None and not image.header["qform_code"]:
+        image.extra["warning"] = NO_FORM
+    if sform is None or qform is None or _is_flat(qform):
         return image
     flat, stated, edges = _is_flat(sform), image.header["qform_code"], (voxel_spacing(sform), voxel_spacing(qform))
     scaled = not flat and stated in SCANNER and not np.allclose(edges[0], edges[1], rtol=0.01)
@@ -206,6 +221,31 @@ def _on_a_grid(image: Any) -> Any:
     header.set_qform(qform, code=int(header["qform_code"]) or code)
     warning = NO_SFORM if flat else OTHER_SPACE
     return type(image)(image.dataobj, qform, header, extra={"warning": warning}, file_map=image.file_map)
+
+
+def _qform(image: nib.Nifti1Pair) -> np.ndarray | None:
+    """The affine of a header's quaternion; None of one that is no rotation, as rounded ones may be."""
+    try:
+        return image.header.get_qform()
+    except HeaderDataError:
+        raise
+    except ValueError:
+        return None
+
+
+def _is_wrapped(array: np.ndarray) -> bool:
+    """Whether voxels of signed numbers of 16 bits were unsigned ones: most steps through 0 are longer than 2^15.
+
+    A head is brightest beside what is nearly as bright. In CT, and in real and imaginary parts, it passes 0 in small
+    steps.
+    """
+    through, far = 0, 0
+    for axis in range(array.ndim):
+        first, second = (np.take(array, range(k, array.shape[axis] - 1 + k), axis) for k in (0, 1))
+        crosses = (first < 0) != (second < 0)
+        through += int(crosses.sum())
+        far += int((np.abs(first - second)[crosses] > 2**15).sum())
+    return 2 * far > through
 
 
 def _is_flat(affine: np.ndarray) -> bool:
@@ -243,6 +283,7 @@ def _voxels(name: str, image: Any) -> np.ndarray:
 def _header(image: nib.Nifti1Pair) -> dict[str, int]:
     """Fields of a NIfTI header that hold for the rebuilt scan as they stand."""
     fields = {name: int(image.header[name]) for name in ("sform_code", "qform_code", "dim_info", "xyzt_units")}
-    if not np.allclose(image.get_qform(), image.affine, atol=1e-3):  # the qform says another place, and is not kept
+    qform = _qform(image)
+    if qform is None or not np.allclose(qform, image.affine, atol=1e-3):  # it says another place, and is not kept
         fields["qform_code"] = fields["sform_code"]
     return fields

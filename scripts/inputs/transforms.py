@@ -20,11 +20,14 @@ from ..method.weights import Card
 from ..stack import grid
 from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length
 from ..stack.intensity import check_finite, intensity_range
+from ..stack.interleaving import disorder, evened
 from ..stack.interpolation import at_spacing, resample
 from ..stack.profile import slice_profile
 from ..stack.settle import Given, settle
 from ..stack.spectra import INTERPOLATED, SPACING_LOST, interpolated, sharpness, spacing_is_lost
 from . import bids
+from .dicom.places import SAME_PLACE, SPACING_TOLERANCE
+from .headers import numbers
 from .readers import ScanReader
 
 MOST_NOISE = 30.0  # % of the range of tissue; noisier slices show nothing
@@ -158,8 +161,10 @@ class SettleAcquisitiond(MapTransform):
         result = dict(data)
         for key in self.key_iterator(result):
             name = grid.name_of(result[key], "the scan")
-            volume = result[key] = self._as_acquired(result[key], name)
+            volume = self._as_acquired(result[key], name)
             acquisition = self._settle(volume, name)
+            volume, acquisition = _evened(volume, acquisition, name)
+            result[key] = volume
             if self.given.isotropic:
                 result[key] = _cubes(volume, acquisition)
                 edges = np.delete(grid.voxel_spacing(volume.affine), acquisition.slice_axis)
@@ -174,11 +179,35 @@ class SettleAcquisitiond(MapTransform):
         stated = self._stated(volume, Path(name))
         acquisition = settle(name, volume.affine, tuple(volume.shape[1:]), stated, self.given, self.card)
         warnings = [volume.meta["warning"]] if "warning" in volume.meta else []  # the reader's
+        warnings += self._denied(acquisition, Path(name))
         warnings += _doubts(volume, acquisition)
         packages, source = self._packages(volume, Path(name), acquisition)
         sources = {**acquisition.sources, **({"packages": source} if packages else {})}
         warnings += acquisition.warnings
         return replace(acquisition, noise=self.noise, packages=packages, sources=sources, warnings=tuple(warnings))
+
+    def _denied(self, a: Acquisition, path: Path) -> list[str]:
+        """The facts of sidecars that the affine denies, or that are none."""
+        if not path.exists() or a.at_target or self.slice_spacing is not None:
+            return []
+        said, warnings = dict[str, tuple[Any, Path | None]](), []
+        with suppress(InputError):  # which was said of the thickness
+            said = {name: bids.sidecar_value(path, name) for name in ("SliceThickness", "SpacingBetweenSlices")}
+        for name, (value, sidecar) in said.items():
+            number = float(numbers({name: value}, name, 1)[0])
+            if sidecar is not None and _no_length(value):
+                warnings.append(
+                    f"{name} of the sidecar {sidecar.name} is {value!r}, which is no length. It is not used."
+                )
+            elif name == "SpacingBetweenSlices" and abs(number - a.slice_spacing) > max(
+                SPACING_TOLERANCE * a.slice_spacing, SAME_PLACE
+            ):
+                warnings.append(
+                    f"SpacingBetweenSlices of the sidecar {sidecar.name} is {number:.4g} mm, but slices lie "  # type: ignore[union-attr]
+                    f"{a.slice_spacing:.4g} mm apart by the affine, which is used. By the sidecar the head is "
+                    f"{number / a.slice_spacing:.2f} times as high. Check which is right."
+                )
+        return warnings
 
     def _packages(self, volume: MetaTensor, path: Path, a: Acquisition) -> tuple[str, str]:
         """Packages of the slices by the times in the file or its sidecars, and the source; empty for none."""
@@ -194,7 +223,7 @@ class SettleAcquisitiond(MapTransform):
         if "slice_thickness" not in stated and path.exists():  # an image in memory has no sidecar
             try:
                 value, sidecar = bids.sidecar_value(path, "SliceThickness")
-                if sidecar is not None:
+                if sidecar is not None and not _no_length(value):
                     thickness = length(f"{sidecar}: SliceThickness", value, "Mend it, or remove it.")
                     stated["slice_thickness"] = thickness, f"the sidecar {sidecar.name}"
             except InputError:
@@ -244,6 +273,27 @@ def without_options(message: str) -> str:
     """A message without the sentences that name options of the command."""
     kept = [part for part in re.split(SENTENCE, message) if not re.search(OPTION, part)]
     return re.sub(r"[;:]$", ".", " ".join(kept))
+
+
+def _evened(volume: MetaTensor, acquisition: Acquisition, name: str) -> tuple[MetaTensor, Acquisition]:
+    """Slices of one brightness, where cross-talk dimmed every other one; slices in the order of their times are refused."""
+    array, axis = volume.as_tensor()[0].cpu(), acquisition.slice_axis
+    if acquisition.at_target or array.min() == array.max():
+        return volume, acquisition
+    tissue_range = intensity_range(array)
+    if why := disorder(array, axis, tissue_range):
+        raise InputError(f"{name}: {why}. Put them in the order of their places, or convert the series again.")
+    even, warning = evened(array, axis, tissue_range)
+    if not warning:
+        return volume, acquisition
+    result = MetaTensor(even[None], affine=volume.affine, meta=grid.meta_without_affine(volume))
+    return result, replace(acquisition, warnings=(*acquisition.warnings, warning))
+
+
+def _no_length(value: Any) -> bool:
+    """Whether a field of a sidecar is as good as empty: 0, no text, or a text with its unit, which DICOM forbids."""
+    text = value.strip() if isinstance(value, str) else None
+    return value == 0 or (text is not None and (not text or text.endswith("mm")))
 
 
 def _given(option: str, value: Any, example: int) -> float | None:

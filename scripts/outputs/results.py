@@ -122,13 +122,14 @@ def nifti_image(result: MetaTensor, header: Mapping[str, Any], dtype: str = "flo
     """A rebuilt volume `(X, Y, Z)` with its affine, as nibabel holds it.
 
     Args:
-        header: fields of the scan's own header that hold for the result as well; empty if it has none.
+        header: fields of the scan's own header that hold for the result as well; empty if it has none. A header that
+            says of no side whose it is gets none by its result.
         dtype: of the voxels, one of `DTYPES`; integers are scaled, and right to half a step.
     """
     image = nib.Nifti1Image(np.asarray(result.as_tensor(), dtype=np.float32), np.asarray(result.affine))
     image.set_data_dtype(dtype)
     sform, qform = (int(header.get(name, 0)) for name in ("sform_code", "qform_code"))
-    sform = sform or qform or int(image.header["sform_code"])
+    sform = sform or qform or (0 if "sform_code" in header else int(image.header["sform_code"]))
     image.set_sform(image.affine, sform)
     image.set_qform(image.affine, qform or sform)
     for name in ("dim_info", "xyzt_units"):

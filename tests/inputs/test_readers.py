@@ -12,8 +12,9 @@ from monai.transforms import Compose, EnsureChannelFirstd, LoadImaged
 
 from scripts.inputs.readers import ScanReader
 from scripts.inputs.transforms import LoadScand
+from scripts.outputs.results import nifti_image
 from tests.corpus.formats import itk_image
-from tests.volumes import random_affine
+from tests.volumes import random_affine, smooth_head
 
 AXIAL = np.diag([1.0, 1.0, 5.0, 1.0])
 VOXELS = np.random.default_rng(0).random((6, 7, 5)).astype(np.float32)
@@ -150,3 +151,46 @@ def test_an_nrrd_header_without_a_space_is_a_warning(named, tmp_path):
     if not named:
         path.write_bytes(path.read_bytes().replace(b"space: left-posterior-superior\n", b"space dimension: 3\n"))
     assert ("has no space" in read(path)[1].get("warning", "")) is not named
+
+
+# --- facts that deny each other ---
+
+
+def test_a_header_without_any_form_says_no_side_and_is_warned_of(tmp_path):
+    image = nib.Nifti1Image(VOXELS, None)
+    image.header.set_zooms((1, 1, 5))
+    nib.save(image, tmp_path / "scan.nii")
+    _, meta = read(tmp_path / "scan.nii")
+    assert "neither an sform nor a qform" in meta["warning"]
+    result = nifti_image(MetaTensor(torch.from_numpy(VOXELS), affine=meta["affine"]), meta["header"])
+    nib.save(result, tmp_path / "result.nii")
+    again = nib.load(tmp_path / "result.nii")
+    assert [int(again.header[name]) for name in ("sform_code", "qform_code")] == [0, 0]
+    np.testing.assert_allclose(again.affine, meta["affine"])
+    assert "warning" not in read(nib.Nifti1Image(VOXELS, AXIAL))[1]
+
+
+def test_a_rounded_quaternion_does_not_hide_a_good_sform(tmp_path):
+    image = nib.Nifti1Image(VOXELS, AXIAL)
+    image.set_qform(AXIAL, 1)
+    nib.save(image, tmp_path / "scan.nii")
+    with open(tmp_path / "scan.nii", "r+b") as file:
+        file.seek(256)
+        file.write(struct.pack("<3f", 0, 1.000002, 0))
+    array, meta = read(tmp_path / "scan.nii")
+    np.testing.assert_array_equal(array, VOXELS)
+    np.testing.assert_allclose(meta["affine"], AXIAL)
+    assert meta["header"]["qform_code"] == meta["header"]["sform_code"]
+
+
+def test_bright_values_that_were_stored_as_negative_ones_are_unwrapped(tmp_path):
+    bright = 60000 * smooth_head((20, 20, 20)).numpy() / 1200
+    for name, voxels, wrapped in (
+        ("unsigned", bright.astype(np.uint16).astype(np.int16), True),
+        ("ct", (bright / 20 - 1000).astype(np.int16), False),
+        ("real", (bright / 4 - 7000).astype(np.int16), False),
+    ):
+        nib.save(nib.Nifti1Image(voxels, AXIAL), tmp_path / f"{name}.nii")
+        array, meta = read(tmp_path / f"{name}.nii")
+        assert ("above 32767" in meta.get("warning", "")) == wrapped
+        np.testing.assert_array_equal(array, bright.astype(np.uint16) if wrapped else voxels)

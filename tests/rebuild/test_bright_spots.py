@@ -84,7 +84,9 @@ def test_a_motion_that_is_one_is_found_beside_it_by_slices_and_by_a_guide(factor
 @pytest.mark.parametrize("factor", [3, 25, 80])
 def test_a_guide_lies_where_it_lies_without_it(factor):
     truth = stacks.person()
-    guide = GuideScan(Slices.sharp(MetaTensor(stacks.moved(1000 - truth, MOVE), affine=torch.from_numpy(stacks.AFFINE))))
+    guide = GuideScan(
+        Slices.sharp(MetaTensor(stacks.moved(1000 - truth, MOVE), affine=torch.from_numpy(stacks.AFFINE)))
+    )
     plain, hot = (guide.place(still(one).measured) for one in (0.0, factor))
     hot_guide = guide.sharp.like(spotted(guide.sharp.array, factor))
     for other in (hot, GuideScan(hot_guide).place(still().measured)):

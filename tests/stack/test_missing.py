@@ -46,6 +46,21 @@ def test_an_odd_slice_is_found_and_no_other(slices, fault, where):
     assert tuple(missing(odd.movedim(2, 0), 0)) == where
 
 
+@pytest.mark.parametrize(("true", "copy"), [(5, 6), (6, 5)])
+def test_a_slice_that_repeats_its_neighbour_is_missing_and_the_true_one_is_kept(slices, true, copy):
+    """In real stacks up to 3 % of the neighbours in tissue are equal."""
+    odd = slices.clone()
+    odd[..., copy] = slices[..., true]
+    for volume, axis, index in ((odd, 2, copy), (odd.flip(2), 2, 11 - copy), (odd.movedim(2, 0), 0, copy)):
+        assert list(missing(volume, axis)) == [index]
+    assert missing(odd)[copy] == f"a copy of slice {true + 1}"
+    some = odd.clone()
+    some[:24, :, copy] += 1
+    assert missing(some) == {}, "half of it is no copy"
+    coarse = (slices / 100).round()
+    assert missing(coarse) == {}, "in few grey values many neighbours are equal"
+
+
 @pytest.mark.parametrize(("length", "found"), [(3, True), (4, False)])
 def test_up_to_three_slices_in_a_row_are_missing_and_more_are_another_matter(length, found):
     many = scan_of(smooth_head((48, 56, 100))).as_tensor()[0].clone()  # 20 slices: four are less than a quarter

@@ -15,7 +15,7 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.settle import Given, settle
 from scripts.stack.slices import Slices
 from tests.fixtures import CARD
-from tests.volumes import indices, place, random_affine, texture
+from tests.volumes import indices, place, random_affine, scan_of, smooth_head, texture
 
 AXIAL = np.diag([1.0, 1.0, 5.0, 1.0])
 
@@ -56,6 +56,43 @@ def test_a_thickness_that_contradicts_the_sidecar_warns_and_wins(given, warns, d
     told = [text for text in found.warnings if "is given and used" in text]
     assert len(told) == warns and set(warnings(log)) == {f"{scan}: {text}" for text in found.warnings}
     assert all(f"{given:g} mm is given and used" in text and "scan.json says 4 mm" in text for text in told)
+
+
+@pytest.mark.parametrize(("spacing", "warned"), [(6.5, True), (5.02, False), (5, False), (4.9, True)])
+def test_a_spacing_of_the_sidecar_that_the_affine_denies_is_warned_of(spacing, warned, door, scan):
+    found = Acquisition.of(door(add_sidecar(scan, {"SliceThickness": 5, "SpacingBetweenSlices": spacing})))
+    told = [text for text in found.warnings if "SpacingBetweenSlices" in text]
+    assert len(told) == warned and found.slice_spacing == pytest.approx(5)
+    assert all(f"is {spacing:.4g} mm, but slices lie 5 mm apart" in text for text in told)
+
+
+@pytest.mark.parametrize("value", [0, "", "5 mm"])
+def test_a_thickness_that_is_as_good_as_empty_is_not_used_and_is_said(value, door, scan):
+    found = Acquisition.of(door(add_sidecar(scan, {"SliceThickness": value})))
+    assert found.slice_thickness == pytest.approx(5) and found.sources["slice_thickness"].startswith(
+        "the slice spacing"
+    )
+    assert (
+        f"SliceThickness of the sidecar scan.json is {value!r}, which is no length. It is not used." in found.warnings
+    )
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf%s", b"%s"])
+def test_a_sidecar_with_a_byte_order_mark_or_in_latin_1_is_read(content, door, scan):
+    text = '{"SliceThickness": 4, "InstitutionName": "Universit\u00e4tsklinik"}'
+    sidecar = scan.with_name(scan.name.split(".")[0] + ".json")
+    sidecar.write_bytes(content % text.encode("utf-8" if len(content) > 2 else "latin-1"))
+    assert Acquisition.of(door(scan)).slice_thickness == pytest.approx(4)
+
+
+def test_slices_in_the_order_of_their_times_are_refused_and_dim_ones_are_evened_out(door, write_nifti, refusal):
+    slices = scan_of(smooth_head((48, 56, 100))).as_tensor()[0].numpy()
+    mixed = write_nifti(slices[..., [*range(0, 20, 2), *range(1, 20, 2)]], AXIAL, "mixed.nii")
+    assert "the odd ones, then the even ones. Put them in the order of their places" in refusal(door, mixed)
+    dim = slices * np.where(np.arange(20) % 2, 1, 0.7)
+    even = door(write_nifti(dim.astype(np.float32), AXIAL, "dim.nii"))
+    assert any("every other slice, slice 1 first, is 0.7" in one for one in Acquisition.of(even).warnings)
+    np.testing.assert_allclose(even.as_tensor()[0].numpy()[slices > 300], slices[slices > 300], rtol=0.05)
 
 
 @pytest.mark.parametrize(("source", "spacing"), [("given", 1.1), ("sidecar", 0.7), ("sidecar", 1.1)])

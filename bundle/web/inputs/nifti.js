@@ -4,7 +4,9 @@ import * as nifti from "nifti-reader-js";
 import constants from "../model/constants.js";
 import { InputError, g, reason, refuse } from "../errors.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
-import { reorder } from "../stack/volume.js";
+import { indexAlong, reorder, strides } from "../stack/volume.js";
+
+const { NO_FORM, WRAPPED } = constants.readers;
 
 /** @type {Record<number, string>} by NIfTI's code: what a DataView calls a voxel */
 const KINDS = {
@@ -83,6 +85,10 @@ export async function readNifti(file) {
   for (let k = 0; k < count; k++) stored[k] = Number(value(k * size, littleEndian)) * slope + inter;
   const axis = (dim_info >> 4) & 3;
   const warnings = onAGrid(header);
+  if (kind === "Int16" && slope === 1 && inter === 0 && isWrapped(stored, [Z, Y, X])) {
+    stored.forEach((x, k) => { if (x < 0) stored[k] = x + 2 ** 16; });
+    warnings.push(WRAPPED);
+  }
   return {
     ...{ name, volume: reorder({ data: stored, shape: [Z, Y, X] }, [2, 1, 0]), affine: placeOf(header, shape) },
     stated: axis ? { slice_axis: [axis - 1, "the NIfTI header (dim_info)"] } : {},
@@ -90,6 +96,21 @@ export async function readNifti(file) {
     intent: header.intent_code,
     warnings,
   };
+}
+
+/** Whether voxels of signed numbers of 16 bits were unsigned ones: most steps through 0 are longer than 2^15.
+ * @type {(data: Float32Array, shape: number[]) => boolean} */
+function isWrapped(data, shape) {
+  let [through, far] = [0, 0];
+  strides(shape).forEach((step, axis) => {
+    const index = indexAlong(shape, axis);
+    for (let k = 0; k < data.length; k++) {
+      if (index(k) + 1 === shape[axis] || data[k] < 0 === data[k + step] < 0) continue;
+      through++;
+      far += +(Math.abs(data[k] - data[k + step]) > 2 ** 15);
+    }
+  });
+  return 2 * far > through;
 }
 
 /** @type {(affine: Affine) => number} */
@@ -101,6 +122,7 @@ const isFlat = (affine) => !(Math.abs(determinant(affine)) >= 1e-9);
 /** Gives a header its qform where its sform is none of the scanner's, and says so. @type {(h: nifti.NIFTI1 | nifti.NIFTI2) => string[]} */
 function onAGrid(header) {
   const [sform, qform] = [header.affine, header.getQformMat()].map((affine) => /** @type {Affine} */ (affine.slice(0, 3)));
+  if (header.sform_code <= 0 && header.qform_code <= 0) return [NO_FORM];
   if (header.sform_code <= 0 || isFlat(qform)) return [];
   const { MAX_SHEAR } = constants.grid;
   const { NO_SFORM, OTHER_SPACE, SCANNER, STANDARD, TWO_GRIDS } = constants.readers;
@@ -141,7 +163,7 @@ export async function writeNifti(volume, affine, { sform_code, qform_code, dim_i
   const rotation = /** @type {any} */ ([...columns[0], ...columns[1], ...columns[2].map((x) => x * mirrored)]);
   const turn = quat.fromMat3(quat.create(), rotation);
   const [quatern_b, quatern_c, quatern_d] = [...turn].map((x) => x * (turn[3] < 0 ? -1 : 1));
-  const [[qoffset_x, qoffset_y, qoffset_z], code] = [affine.map((row) => row[3]), Math.max(sform_code, qform_code) || 2];
+  const [[qoffset_x, qoffset_y, qoffset_z], code] = [affine.map((row) => row[3]), Math.max(sform_code, qform_code)];
   Object.assign(made, {
     ...{ littleEndian: true, dims: [3, ...volume.shape, 1, 1, 1, 1], datatypeCode: 16, numBitsPerVoxel: 32 },
     ...{ pixDims: [mirrored, ...edges, 1, 1, 1, 1], vox_offset: 352, scl_slope: 1, scl_inter: 0, magic: "n+1\0" },

@@ -2,7 +2,7 @@
 import { unzipSync } from "fflate";
 import constants from "../model/constants.js";
 import { InputError, f, g, reason, refuse } from "../errors.js";
-import { isThin, length } from "../stack/acquisition.js";
+import { isNoLength, isThin, length } from "../stack/acquisition.js";
 import { none, ofVoxels } from "../stack/contents.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
 import { readDicom } from "./dicom.js";
@@ -133,9 +133,18 @@ function shown({ name, volume, intent }, files) {
   return byContents(volume, stem);
 }
 
+/** A file's text: UTF-8, else Latin-1, which older converters write. @type {(bytes: Uint8Array | undefined) => string} */
+function textOf(bytes) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes); // without a byte-order mark
+  } catch {
+    return new TextDecoder("latin1").decode(bytes);
+  }
+}
+
 /** A sidecar's fields. Lists of one number, as of one for each slice, become that number. @type {(file: NamedBytes | undefined) => any} */
 const contentOf = (file) =>
-  JSON.parse(new TextDecoder().decode(file?.bytes), (_, value) =>
+  JSON.parse(textOf(file?.bytes), (_, value) =>
     Array.isArray(value) && typeof value[0] === "number" && value.every((one) => one === value[0]) ? value[0] : value,
   );
 
@@ -151,15 +160,19 @@ function fieldsOf(stem, files) {
 /** A scan with the slice thickness of the JSON file of its name. @type {(scan: ReadScan, files: NamedBytes[]) => ReadScan} */
 function withSidecar(scan, files) {
   const sidecar = files.find(({ name }) => name === scan.name.replace(NIFTI, ".json"));
-  let value;
+  /** @type {any} */
+  let fields;
   try {
-    value = sidecar && contentOf(sidecar).SliceThickness;
+    fields = (sidecar && contentOf(sidecar)) ?? {};
   } catch (error) {
     throw new InputError(`${sidecar?.name}: SliceThickness cannot be read (${reason(error)}). Mend it, or remove it.`);
   }
-  if (!sidecar || (value ?? undefined) === undefined) return scan;
-  const thickness = length(`${sidecar.name}: SliceThickness`, value, "Mend it, or remove it.");
-  return { ...scan, stated: { ...scan.stated, slice_thickness: [thickness, `the sidecar ${sidecar.name}`] } };
+  if (!sidecar) return scan;
+  const { SliceThickness, SpacingBetweenSlices } = fields;
+  const said = { name: sidecar.name, fields: { SliceThickness, SpacingBetweenSlices } };
+  if ((SliceThickness ?? undefined) === undefined || isNoLength(SliceThickness)) return { ...scan, sidecar: said };
+  const thickness = length(`${sidecar.name}: SliceThickness`, SliceThickness, "Mend it, or remove it.");
+  return { ...scan, sidecar: said, stated: { ...scan.stated, slice_thickness: [thickness, `the sidecar ${sidecar.name}`] } };
 }
 
 /** @type {(scan: ReadScan) => boolean} */

@@ -7,6 +7,7 @@ import { atTarget } from "../stack/acquisition.js";
 import { planeName } from "../stack/grid.js";
 import { intensityRange } from "../stack/intensity.js";
 import { cubic } from "../stack/interpolation.js";
+import { evened } from "../stack/interleaving.js";
 import { noiseIn } from "../stack/slices.js";
 import { flatTissue, headMask } from "../stack/tissue.js";
 import { streak } from "../stack/trace.js";
@@ -29,14 +30,15 @@ export const ranBy = (release = "") => `DRIFT${release && " "}${release}, ${cons
 
 /**
  * The record of a result.
- * @param {Scan} scan
+ * @param {Scan} given
  * @param {Acquisition} a
  * @param {{volume: Volume, steps: number, stepsSource: string}} result
  * @param {string} device what computed.
  * @param {string | null} input hash of the files that were given.
  * @param {Guide} [guide]
  */
-export function describe(scan, a, { volume, steps, stepsSource }, device, input, guide) {
+export function describe(given, a, { volume, steps, stepsSource }, device, input, guide) {
+  const scan = atTarget(a) ? given : { ...given, volume: evened(given.volume, a.sliceAxis)[0] };
   const { least, largest } = extremes(scan.volume);
   const [constant, target] = [least === largest, rounded(a.targetSpacing, 6)];
   const placed = guide && {

@@ -4,6 +4,7 @@ import { InputError, f, refuse } from "../errors.js";
 import { atTarget, settle } from "../stack/acquisition.js";
 import { fineAffine, voxelSpacing } from "../stack/grid.js";
 import { intensityRange, signalOf, tissueOf, toUnit } from "../stack/intensity.js";
+import { evened } from "../stack/interleaving.js";
 import { cubic } from "../stack/interpolation.js";
 import { sliceMatrix } from "../stack/profile.js";
 import { depth, dilated, headMask, smooth } from "../stack/tissue.js";
@@ -49,7 +50,8 @@ export async function place(guide, scan, a, networks, progress) {
   );
   const own = settled(guide);
   const moving = isSharp(guide) ? guide : await rebuild(guide, own, networks, progress);
-  const spline = cubic(signalOf(scan.volume, intensityRange(scan.volume)), a);
+  const [measured] = evened(scan.volume, a.sliceAxis);
+  const spline = cubic(signalOf(measured, intensityRange(measured)), a);
   const fixed = { volume: map(spline, (x) => Math.max(x, 0)), affine: fineAffine(scan.affine, a) }; // undershoot
   const apart = resolution(fixed.affine, isSharp(guide) ? [[scan.affine, a]] : [[scan.affine, a], [guide.affine, own]]);
   const head = headMask(fixed.volume);

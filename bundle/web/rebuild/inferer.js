@@ -3,6 +3,7 @@ import { refuse } from "../errors.js";
 import { atTarget } from "../stack/acquisition.js";
 import { canonical, fineAffine, fineRows, nearestIndex } from "../stack/grid.js";
 import { isMasked, toScan } from "../stack/intensity.js";
+import { evened } from "../stack/interleaving.js";
 import { nearest } from "../stack/interpolation.js";
 import { filled } from "../stack/missing.js";
 import { noiseShare, turned, unitOf, withoutRest } from "../stack/slices.js";
@@ -27,8 +28,9 @@ const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at
  * @returns {Promise<{volume: Volume, affine: Affine, steps: number, stepsSource: string}>}
  */
 export async function rebuild(scan, a, networks, progress = () => {}, guide) {
-  const { volume, affine } = scan;
-  if (atTarget(a)) return { volume, affine, steps: 0, stepsSource: "none: the slices are at the target" };
+  const { affine } = scan;
+  if (atTarget(a)) return { volume: scan.volume, affine, steps: 0, stepsSource: "none: the slices are at the target" };
+  const [volume] = evened(scan.volume, a.sliceAxis);
   const million = Math.round((volume.data.length / a.sliceCount) * a.fineCount) / 1e6;
   refuse(
     million > LARGEST / 1e6,
@@ -38,7 +40,7 @@ export async function rebuild(scan, a, networks, progress = () => {}, guide) {
   const { least, largest } = extremes(volume);
   const constant = least === largest;
   return {
-    volume: constant ? nearest(volume, a) : await rebuildStack(scan, a, networks, progress, guide),
+    volume: constant ? nearest(volume, a) : await rebuildStack({ ...scan, volume }, a, networks, progress, guide),
     affine: fineAffine(affine, a),
     steps: constant ? 0 : 1,
     stepsSource: constant ? "none: the scan is constant" : "N_max = 1",

@@ -3,6 +3,7 @@ import constants from "../model/constants.js";
 import { InputError, f, g, refuse } from "../errors.js";
 import { doubts as brightness } from "./brightness.js";
 import { fineCount, largestAxis, voxelSpacing } from "./grid.js";
+import { disorder, evened } from "./interleaving.js";
 import { missingSlices } from "./missing.js";
 import { interpolated, sharpness, spacingIsLost } from "./spectra.js";
 import { AXES, extremes, otherAxes } from "./volume.js";
@@ -12,6 +13,7 @@ const { PLAUSIBLE, CUBES, CUBE, FLAT, TALL, GUESSED, GUESS } = constants.settle;
 const { target_range, pixel_range, max_thickness, spacing_ratio } = constants.card;
 const { MIN_SLICES } = constants.grid;
 const { MOST_NOISE } = constants.transforms;
+const { SAME_PLACE, SPACING_TOLERANCE } = constants.places;
 
 /** A length in mm that the user or a file gave. @type {(name: string, value: unknown, remedy: string) => number} */
 export function length(name, value, remedy) {
@@ -19,6 +21,25 @@ export function length(name, value, remedy) {
   if (number >= SHORTEST && number <= LONGEST) return number;
   const given = typeof value === "string" ? `'${value}'` : value;
   throw new InputError(`${name} is ${given}: expected ${g(SHORTEST)} to ${g(LONGEST)} mm. ${remedy}`);
+}
+
+/** Whether a field of a sidecar is as good as empty: 0, no text, or a text with its unit. @type {(value: unknown) => boolean} */
+export const isNoLength = (value) => value === 0 || (typeof value === "string" && /^\s*$|mm\s*$/.test(value));
+
+/** The facts of a sidecar that the affine denies, or that are none. @type {(scan: Scan, spacing: number) => string[]} */
+function denied({ sidecar }, spacing) {
+  return Object.entries(sidecar?.fields ?? {}).flatMap(([name, value]) => {
+    const [number, source] = [["number", "string"].includes(typeof value) ? Number(value) : NaN, `${name} of the sidecar ${sidecar?.name}`];
+    if (value === undefined || value === null) return [];
+    const said = typeof value === "string" ? `'${value}'` : value;
+    if (isNoLength(value)) return [`${source} is ${said}, which is no length. It is not used.`];
+    const isNear = !Number.isFinite(number) || Math.abs(number - spacing) <= Math.max(SPACING_TOLERANCE * spacing, SAME_PLACE);
+    if (name !== "SpacingBetweenSlices" || isNear) return [];
+    return [
+      `${source} is ${g(number, 4)} mm, but slices lie ${g(spacing, 4)} mm apart by the affine, which is used. By the ` +
+        `sidecar the head is ${f(number / spacing, 2)} times as high. Check which is right.`,
+    ];
+  });
 }
 
 /** Whether slices need no rebuilding. @type {(spacing: number, thickness: number | undefined, pixel: number) => boolean} */
@@ -83,15 +104,20 @@ export function settle(scan, options) {
     `${name}: slice thickness ${g(thickness)} mm (${source}) is smaller than the target, ${g(target)} mm. ` +
       "Set --slice_thickness to the true thickness or --target_thickness to a smaller one.",
   );
-  const missing = thin ? new Map() : missingSlices(scan.volume, axis);
+  const { least, largest: most } = extremes(scan.volume);
+  const isJudged = !thin && least < most;
+  const why = isJudged ? disorder(scan.volume, axis) : "";
+  refuse(!!why, `${name}: ${why}. Put them in the order of their places, or convert the series again.`);
+  const [volume, uneven] = isJudged ? evened(scan.volume, axis) : [scan.volume, ""];
+  const missing = thin ? new Map() : missingSlices(volume, axis);
   const told = [...missing].map(
     ([index, what]) =>
       `slice ${index + 1} of ${shape[axis]} is ${what}: it is taken for a missing slice, and its neighbours are rebuilt without it.`,
   );
   const facts = { sliceAxis: axis, sliceCount: shape[axis], sliceSpacing, sliceThickness: thickness, targetSpacing: target, missing, noise: given.noise === undefined ? undefined : given.noise / 100 };
   const sources = { slice_axis: axisSource, slice_spacing: "the affine", slice_thickness: source, target_spacing: targetSource };
-  const bright = thin ? [] : brightness(scan.volume);
-  const all = [...scan.warnings, ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...bright, ...told, ...warnings];
+  const bright = thin ? [] : brightness(volume);
+  const all = [...scan.warnings, ...(thin ? [] : denied(scan, sliceSpacing)), ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...bright, ...told, ...warnings, ...(uneven ? [uneven] : [])];
   return { ...facts, fineCount: fineCount(shape[axis], sliceSpacing, target), sources, warnings: all };
 }
 

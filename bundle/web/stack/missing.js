@@ -4,13 +4,13 @@ import { f } from "../errors.js";
 import { correlation, intensityRange, signalOf } from "./intensity.js";
 import { along, map, otherAxes, reorder } from "./volume.js";
 
-const { DARK, BRIGHT, HOLE, HOLES, ALIKE, ALIKE_ACROSS, UNLIKE, FEW, LONGEST, MUCH, MOST, ODD, SHOWN, SPOT } = constants.missing;
+const { COPIED, DARK, BRIGHT, HOLE, HOLES, ALIKE, ALIKE_ACROSS, UNLIKE, FEW, LONGEST, MUCH, MOST, ODD, SHOWN, SPOT } = constants.missing;
 const { BRIGHTEST } = constants.intensity;
 
 /** @typedef {{how: number, what: string}} Fault how odd a slice is, and in what way */
 
 /** Each slice of a volume. @type {(volume: Volume, axis: number) => Float32Array[]} */
-function slicesOf(volume, axis) {
+export function slicesOf(volume, axis) {
   const { data, shape: [count, H, W] } = reorder(volume, [axis, ...otherAxes(axis)]);
   return Array.from({ length: count }, (_, k) => data.subarray(k * H * W, (k + 1) * H * W));
 }
@@ -32,8 +32,9 @@ function find(volume, axis) {
   const [raw, slices] = [volume, whole].map((one) => slicesOf(one, axis));
   const [hole, extent] = [(HOLE * (tissueRange.ceiling - tissueRange.low)) / BRIGHTEST, tissueRange.high - tissueRange.low];
   const areas = slices.map((slice) => slice.reduce((count, x) => count + +(x > SHOWN * hole), 0));
-  const [largest, found] = [Math.max(...areas), /** @type {Map<number, string>} */ (new Map())];
-  let kept = [...slices.keys()];
+  const largest = Math.max(...areas);
+  const found = copies(slices, hole, MUCH * largest);
+  let kept = [...slices.keys()].filter((index) => !found.has(index));
   for (let run; (run = oddestRun(slices, kept, hole, extent, MUCH * largest)); kept = kept.filter((index) => !found.has(index))) {
     run.forEach(({ what }, index) => found.set(index, what));
   }
@@ -42,6 +43,24 @@ function find(volume, axis) {
     if (areas[beside] > MOST * largest && blank) found.set(end, "blank");
   }
   return found.size <= ODD * slices.length ? new Map([...found].sort(([a], [b]) => a - b)) : new Map();
+}
+
+/** Slices that repeat their neighbour. Of the two, the one is left out that is less alike the slice beyond it.
+ * @type {(slices: Float32Array[], hole: number, least: number) => Map<number, string>} */
+function copies(slices, hole, least) {
+  const found = new Map();
+  for (let first = 0; first + 1 < slices.length; first++) {
+    const [one, other] = [slices[first], slices[first + 1]];
+    let [tissue, equal] = [0, 0];
+    for (let k = 0; k < one.length; k++) {
+      if (one[k] > SHOWN * hole || other[k] > SHOWN * hole) [tissue, equal] = [tissue + 1, equal + +(one[k] === other[k])];
+    }
+    if (tissue <= least || equal <= COPIED * tissue) continue;
+    const [before, after] = [slices[Math.max(first - 1, 0)], slices[Math.min(first + 2, slices.length - 1)]];
+    const later = +(correlation(one, before) > correlation(other, after));
+    found.set(first + later, `a copy of slice ${first + 2 - later}`);
+  }
+  return found;
 }
 
 /** Slices in a row that are all odd between the two beside them: of the shortest such runs the one with the oddest slice.
@@ -71,18 +90,28 @@ function fault(before, here, after, hole, extent, least, alike) {
   const places = [...here.keys()].filter((k) => before[k] > SHOWN * hole && after[k] > SHOWN * hole);
   const [tissue, holes] = [places.length, places.filter((k) => here[k] <= hole).length];
   if (tissue <= least) return undefined;
-  const mean = before.map((x, k) => (x + after[k]) / 2);
-  const ratios = Float32Array.from(places, (k) => here[k] / mean[k]);
-  const typical = ratios.toSorted()[(tissue - 1) >> 1]; // torch's median: the lower of two
-  const weights = places.map((k) => Math.min(mean[k], extent) ** 2);
-  const product = weights.reduce((sum, w, k) => sum + w * Math.min(Math.max(ratios[k], typical / SPOT), SPOT * typical), 0);
-  const gain = product / weights.reduce((sum, w) => sum + w, 0);
+  const [first, own, last] = [before, here, after].map((slice) => Float32Array.from(places, (k) => slice[k]));
+  const gain = gainBetween(first, own, last, extent);
   if (gain < DARK || holes / tissue > HOLES) return { how: 1 / Math.max(gain, 1e-6), what: "blank" };
   if (gain > BRIGHT) return { how: gain, what: `${f(gain, 1)} times as bright as its neighbours` };
-  const [earlier, own, later] = [before, here, after].map((slice) => slice.map((x) => Math.min(x, extent)));
+  const [earlier, middle, later] = [before, here, after].map((slice) => slice.map((x) => Math.min(x, extent)));
   const expected = tissue > FEW ? correlation(earlier, later) : 0;
-  const unlike = expected > alike && correlation(own, earlier.map((x, k) => (x + later[k]) / 2)) < UNLIKE * expected;
+  const unlike = expected > alike && correlation(middle, earlier.map((x, k) => (x + later[k]) / 2)) < UNLIKE * expected;
   return unlike ? { how: 1, what: "unlike its neighbours" } : undefined;
+}
+
+/** How many times as bright a slice is as the mean of its neighbours, by pixels of tissue: no spot counts more than others.
+ * @type {(before: Float32Array, here: Float32Array, after: Float32Array, extent: number) => number} */
+export function gainBetween(before, here, after, extent) {
+  const mean = before.map((x, k) => (x + after[k]) / 2);
+  const ratios = here.map((x, k) => x / mean[k]);
+  const typical = ratios.toSorted()[(ratios.length - 1) >> 1]; // torch's median: the lower of two
+  let [product, sum] = [0, 0];
+  ratios.forEach((ratio, k) => {
+    const weight = Math.min(mean[k], extent) ** 2;
+    [product, sum] = [product + weight * Math.min(Math.max(ratio, typical / SPOT), SPOT * typical), sum + weight];
+  });
+  return product / sum;
 }
 
 /** The volume with its missing slices interpolated between the nearest measured ones. @type {(volume: Volume, axis: number, missing: Map<number, string>) => Volume} */

@@ -81,6 +81,7 @@ READ = (  # attributes that decide on a file or how it is read, besides those of
     "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept FloatPixelData DoubleFloatPixelData StudyDate "
     "FrameOfReferenceUID ContrastBolusAgent SeriesNumber Rows Columns SliceThickness SharedFunctionalGroupsSequence "
     "PerFrameFunctionalGroupsSequence SpacingBetweenSlices PixelRepresentation PixelPaddingValue "
-    "PixelPaddingRangeLimit ModalityLUTSequence RealWorldValueMappingSequence"
+    "PixelPaddingRangeLimit ModalityLUTSequence RealWorldValueMappingSequence ImagesInAcquisition"
 ).split()
-READ += ACQUIRED
+PHILIPS_COUNT = (0x2001, 0x1018)  # Number of Slices MR
+READ += [*ACQUIRED, PHILIPS_COUNT]

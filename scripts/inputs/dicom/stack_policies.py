@@ -8,10 +8,15 @@ import numpy as np
 from ...errors import few
 from ...stack import grid
 from ...stack.acquisition import ALREADY_THIN, is_thin
-from ..headers import CONTRAST, LABELS, Frame
+from ..headers import CONTRAST, LABELS, Frame, numbers
 from .pixels import alike_across, copies
 from .places import gaps, multiples, places, spacing
+from .policies import PHILIPS_COUNT
 
+COUNTS = {  # of the images of an acquisition, for people: attribute
+    "ImagesInAcquisition": "ImagesInAcquisition",
+    "Number of Slices MR of Philips": PHILIPS_COUNT,
+}
 SAME_VALUE = 1.02  # ratio of times and angles that are one contrast: scanners adapt them a little from slice to slice
 NUMBERS = {"EchoTime", "InversionTime", "DiffusionBValue", "RepetitionTime", "FlipAngle"}
 
@@ -103,6 +108,19 @@ def _needless(frames: list[Frame], thin: float | None) -> str | None:
     if thin is not None and is_thin(float(largest), float(np.nan_to_num(frames[0].thickness)), float(finer), thin):
         return f"{ALREADY_THIN}: slices {pitch:.3g} mm apart, pixels of {pixel:.3g} mm"
     return None
+
+
+def lost(frames: list[Frame]) -> str:
+    """A note on images that a header counts and that are not there: no geometry tells of a lost end. Empty for none."""
+    for name, attribute in COUNTS.items():
+        counts = [numbers(frame.header, attribute, 1)[0] for frame in frames]
+        said = int(np.nan_to_num(min(counts)))
+        if said > len(frames):
+            return (
+                f"{said - len(frames)} of {said} images are not there, by {name} of the header: an end of the head may be "
+                "missing. Export the series again if so."
+            )
+    return ""
 
 
 def _unbroken(frames: list[Frame]) -> tuple[list[Frame], str]:

@@ -295,3 +295,27 @@ def test_series_within_each_other_are_one_stack_unless_their_slices_overlap_by_m
     """Slices 2.4 mm apart, in two series of 4.8 mm: 0.6 of 4 mm."""
     images = mr_slices(voxels, spacing=2.4, SliceThickness=thickness, SeriesInstanceUID=lambda k: f"1.2.3.{k % 2}")
     assert len([one for one in find_series(save(tmp_path, images), None) if not one.skipped]) == count
+
+
+@pytest.mark.parametrize(("count", "kept", "told"), [("6", 6, False), ("6", 4, True), (None, 4, False)])
+def test_images_that_the_header_counts_and_that_are_not_there_are_said(tmp_path, voxels, count, kept, told):
+    images = mr_slices(voxels, **({} if count is None else {"ImagesInAcquisition": count}))[6 - kept :]
+    (one,) = find_series(save(tmp_path, images), THIN)
+    assert one.skipped is None and ("2 of 6 images are not there, by ImagesInAcquisition" in one.note) == told
+
+
+def test_the_count_of_slices_of_philips_is_private(tmp_path, voxels):
+    images = mr_slices(voxels)[:4]
+    for image in images:
+        image.add_new((0x2001, 0x0010), "LO", "Philips Imaging DD 001")
+        image.add_new((0x2001, 0x1018), "SL", 6)
+    (one,) = find_series(save(tmp_path, images), THIN)
+    assert "2 of 6 images are not there, by Number of Slices MR of Philips" in one.note
+
+
+def test_a_transfer_syntax_of_a_maker_is_one_line(tmp_path, voxels):
+    folder = save(tmp_path / "series", mr_slices(voxels))
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes().replace(b"1.2.840.10008.1.2.1\0", b"1.2.840.113619.5.2\0\0"))
+    (one,) = find_series(folder, THIN)
+    assert len(one.images) == 6 and "have the transfer syntax 1.2.840.113619.5.2 of their maker" in one.skipped
