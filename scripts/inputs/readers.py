@@ -34,8 +34,8 @@ NO_FORM = (
     "result says as little."
 )
 WRAPPED = (
-    "bright tissue is negative beside the brightest: values above 32767 were stored as signed numbers of 16 bits. 65536 "
-    "is added to them."
+    "bright tissue is negative beside the brightest: values above 32767 were stored as signed numbers of 16 bits. "
+    "65536 is added to them."
 )
 NO_SFORM = "the sform of the header is no grid: the qform is used."
 TWO_GRIDS = "the header denies itself: its voxels are {} mm by the sform, which is used, and {} mm by the qform."

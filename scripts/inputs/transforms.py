@@ -276,7 +276,7 @@ def without_options(message: str) -> str:
 
 
 def _evened(volume: MetaTensor, acquisition: Acquisition, name: str) -> tuple[MetaTensor, Acquisition]:
-    """Slices of one brightness, where cross-talk dimmed every other one; slices in the order of their times are refused."""
+    """Slices of one brightness, where cross-talk dimmed every other one; those in another order are refused."""
     array, axis = volume.as_tensor()[0].cpu(), acquisition.slice_axis
     if acquisition.at_target or array.min() == array.max():
         return volume, acquisition

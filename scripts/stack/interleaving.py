@@ -19,8 +19,8 @@ PIXELS = 64  # along each edge of a slice, about, that are compared
 ORDERS = "the odd ones, then the even ones", "the even ones, then the odd ones"  # counted from 1
 DISORDER = "its slices stand in another order than that of their places: {}"
 CROSS_TALK = (
-    "every other slice, slice {} first, is {:.2f} times as bright as its neighbours, as where slices are excited too soon "
-    "after each other: the brightness of these is evened out."
+    "every other slice, slice {} first, is {:.2f} times as bright as its neighbours, as where slices are excited too "
+    "soon after each other: the brightness of these is evened out."
 )
 
 

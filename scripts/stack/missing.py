@@ -57,7 +57,7 @@ def missing_slices(volume: Tensor, axis: int, tissue_range: IntensityRange) -> d
 
 
 def _copies(slices: Tensor, hole: float, least: float) -> dict[int, str]:
-    """Slices that repeat their neighbour. Of the two, the one is left out that is less alike the slice beyond it."""
+    """Slices that repeat their neighbour. The one of the two is left out that is less alike the slice beyond it."""
     found = {}
     for first in range(len(slices) - 1):
         one, other = slices[first], slices[first + 1]

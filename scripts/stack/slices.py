@@ -139,7 +139,7 @@ class Slices:
 
     @property
     def signal(self) -> Tensor:
-        """Intensities from the floor up to the brightest of tissue (`IntensityRange.signal`): those that are compared."""
+        """Intensities from the floor up to the brightest of tissue, which are compared: `IntensityRange.signal`."""
         return self.tissue_range.signal(self.array)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A bright spot moves nothing: metal, a clip, fat beside a coil, and the void beside it. One law asks all who compare."""
+"""A bright spot moves nothing: metal, a clip, fat beside a coil, and the void beside it."""
 
 from functools import cache
 
@@ -131,4 +131,4 @@ def test_a_block_of_25_times_the_tissue_in_a_real_still_head(name):
     affine = torch.diag(torch.tensor([1.0, 1.0, 5.0, 1.0], dtype=torch.float64))
     hot = Slices(acquire(volume, acquisition), acquisition, affine)
     motion = motion_of(hot)
-    assert hot.missing == {} and (motion is None or not motion.moved and motion.displacement < 1.5)
+    assert hot.missing == {} and (motion is None or (not motion.moved and motion.displacement < 1.5))

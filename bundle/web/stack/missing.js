@@ -45,7 +45,7 @@ function find(volume, axis) {
   return found.size <= ODD * slices.length ? new Map([...found].sort(([a], [b]) => a - b)) : new Map();
 }
 
-/** Slices that repeat their neighbour. Of the two, the one is left out that is less alike the slice beyond it.
+/** Slices that repeat their neighbour. The one of the two is left out that is less alike the slice beyond it.
  * @type {(slices: Float32Array[], hole: number, least: number) => Map<number, string>} */
 function copies(slices, hole, least) {
   const found = new Map();

@@ -29,8 +29,8 @@ ENDINGS = tuple(f"{ending}{zipped}" for ending in (".dcm", ".ima", ".dicom") for
 
 
 MAKERS_SYNTAX = (
-    "{} files, such as {}, have the transfer syntax {} of their maker, which other programs cannot read. Export them again "
-    "in a standard one, such as Explicit VR Little Endian"
+    "{} files, such as {}, have the transfer syntax {} of their maker, which other programs cannot read. Export them "
+    "again in a standard one, such as Explicit VR Little Endian"
 )
 
 

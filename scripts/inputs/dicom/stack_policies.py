@@ -117,8 +117,8 @@ def lost(frames: list[Frame]) -> str:
         said = int(np.nan_to_num(min(counts)))
         if said > len(frames):
             return (
-                f"{said - len(frames)} of {said} images are not there, by {name} of the header: an end of the head may be "
-                "missing. Export the series again if so."
+                f"{said - len(frames)} of {said} images are not there, by {name} of the header: an end of the head may "
+                "be missing. Export the series again if so."
             )
     return ""
 
