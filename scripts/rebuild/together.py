@@ -74,7 +74,7 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
         return first, [replace(one, share=float(index == 0)) for index, one in enumerate(found)]
     taken, parts = [level[index] for index in inside], [found[index] for index in inside]
     (volume, shares, moved), odd = joined(*inside), disputes(taken, parts)
-    beyond = [(stack.rebuilt - stack.tissue.rebuilt).as_tensor() + stack.floor for stack in stacks]
+    beyond = [stack.rebuilt.as_tensor() - stack.tissue.rebuilt.as_tensor() + stack.floor for stack in stacks]
     result = MetaTensor(volume + beyond[0], affine=first.affine, meta=meta_without_affine(first))
     for index, stack, part, share, off, places in zip(inside, taken, parts, shares, moved, odd):
         there = _acquirable(volume, stack, part, first)

@@ -70,7 +70,7 @@ def dimmed(volume: Tensor, axis: int, tissue_range: IntensityRange) -> tuple[int
     if len(inner) < FEWEST - 2:
         return 0, 1.0
     three = (slices[n - 1 : n + 2, both[n - 1]] for n in inner)
-    gains = [gain_between(*each, tissue_range.extent) for each in three]
+    gains = [gain_between(before, here, after, tissue_range.extent) for before, here, after in three]
     even = float(np.median(np.log(np.maximum(gains, 1e-6)) * [1 - 2 * (n % 2) for n in inner]))
     return int(even > 0), float(np.exp(-abs(even)))
 

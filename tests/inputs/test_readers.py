@@ -188,7 +188,9 @@ def test_bright_values_that_were_stored_as_negative_ones_are_unwrapped(tmp_path)
     for name, voxels, wrapped in (
         ("unsigned", bright.astype(np.uint16).astype(np.int16), True),
         ("ct", (bright / 20 - 1000).astype(np.int16), False),
-        ("real", (bright / 4 - 7000).astype(np.int16), False),
+        ("sharp", np.where(bright > 25000, -10000, 10000).astype(np.int16), False),
+        ("both ends", np.where(bright > 25000, -32768, 32767).astype(np.int16), False),
+        ("negative air", np.where(bright > 25000, 32000, -32000 + bright / 10).astype(np.int16), False),
     ):
         nib.save(nib.Nifti1Image(voxels, AXIAL), tmp_path / f"{name}.nii")
         array, meta = read(tmp_path / f"{name}.nii")

@@ -4,6 +4,7 @@ import * as nifti from "nifti-reader-js";
 import constants from "../model/constants.js";
 import { InputError, g, reason, refuse } from "../errors.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
+import { percentile } from "../stack/intensity.js";
 import { indexAlong, reorder, strides } from "../stack/volume.js";
 
 const { NO_FORM, WRAPPED } = constants.readers;
@@ -102,6 +103,11 @@ export async function readNifti(file) {
  * @type {(data: Float32Array, shape: number[]) => boolean} */
 function isWrapped(data, shape) {
   let [through, far] = [0, 0];
+  const [first, second, third] = strides(shape).map((step, axis) => [0, step * (shape[axis] - 1)]);
+  const corners = first.flatMap((a) => second.flatMap((b) => third.map((c) => data[a + b + c])));
+  if (Math.min(...corners) < 0) return false; // air is not negative
+  const others = data.filter((x) => x >= 0).sort();
+  if (percentile(others, 10) > 2 ** 14) return false; // and dark
   strides(shape).forEach((step, axis) => {
     const index = indexAlong(shape, axis);
     for (let k = 0; k < data.length; k++) {

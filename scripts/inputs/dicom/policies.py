@@ -83,5 +83,5 @@ READ = (  # attributes that decide on a file or how it is read, besides those of
     "PerFrameFunctionalGroupsSequence SpacingBetweenSlices PixelRepresentation PixelPaddingValue "
     "PixelPaddingRangeLimit ModalityLUTSequence RealWorldValueMappingSequence ImagesInAcquisition"
 ).split()
+READ += ACQUIRED
 PHILIPS_COUNT = (0x2001, 0x1018)  # Number of Slices MR
-READ += [*ACQUIRED, PHILIPS_COUNT]

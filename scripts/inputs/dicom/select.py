@@ -117,7 +117,7 @@ def find_series(
         asked_for: whether the user asks for a series by its name, whatever its header says that it shows.
     """
     strangers, unread, series = list[Path](), list[Path](), list[Series]()
-    searched = [Tag(one) for one in (*policies.READ, *kinds.READ, *DISTINCTIVE, *LABELS)]
+    searched = [Tag(one) for one in (*policies.READ, policies.PHILIPS_COUNT, *kinds.READ, *DISTINCTIVE, *LABELS)]
     by_series: dict[str, list[Frame]] = {}
     objects: dict[str, list[Frame]] = {}  # which are no images; a series may hold both
     of_makers: dict[tuple[Path, str], list[Path]] = {}
@@ -147,8 +147,8 @@ def find_series(
                 continue
             series.append(Series(path.name, ((path, 0),), f"{path} cannot be read as DICOM ({reason(error)})"))
     for (_, syntax), paths in of_makers.items():
-        why = MAKERS_SYNTAX.format(len(paths), paths[0], syntax)
-        series.append(Series(paths[0].parent.name, tuple((path, 0) for path in paths), why))
+        said = MAKERS_SYNTAX.format(len(paths), paths[0], syntax)
+        series.append(Series(paths[0].parent.name, tuple((path, 0) for path in paths), said))
     for frames in [*acquisitions(list(by_series.values())), *objects.values()]:
         name = min(Counter(frame.name for frame in frames).most_common(), key=lambda found: (-found[1], found[0]))[0]
         if asked_for(name):
