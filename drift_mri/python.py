@@ -101,6 +101,7 @@ def rebuild(
     motion: bool = True,
     error_map: bool = False,
     confidence: float = 0.9,
+    check: bool = False,
     missing_slices: str = "refuse",
     ckpt_path: str | os.PathLike | None = None,
     config: str | os.PathLike | None = None,
@@ -123,6 +124,7 @@ def rebuild(
             leaves them.
         error_map: estimate the uncertainty of each voxel, too.
         confidence: share of voxels whose truth is in the interval that the error map gives.
+        check: test the method on the scan's own slices: the record's `Check`.
         missing_slices: of a DICOM series: `"refuse"`, or `"longest"`, its longest unbroken part.
         ckpt_path: weights, with their card beside them. None takes those that ship.
         config: a file to stack on configs/inference.yaml, as the command's `--config`.
@@ -157,7 +159,7 @@ def _rebuild(
     from .scripts.inputs.scan import Scan  # type: ignore[import-not-found]
     from .scripts.inputs.scans import takes_longest_part  # type: ignore[import-not-found]
     from .scripts.method.origin import Origin  # type: ignore[import-not-found]
-    from .scripts.outputs.record import describe  # type: ignore[import-not-found]
+    from .scripts.outputs.record import describe, describe_check  # type: ignore[import-not-found]
     from .scripts.outputs.results import nifti_image  # type: ignore[import-not-found]
 
     stamps = (Path(file).stat().st_mtime for file in (config, ckpt_path) if file is not None and Path(file).is_file())
@@ -184,6 +186,7 @@ def _rebuild(
     name = str(rebuilt.slices.meta["filename_or_obj"])
     origin = Origin.of(network)
     made = {"Network": origin.entry(), "WeightsSHA256": origin.weights, "Version": parser["_meta_"]["version"]}
+    made |= {"check": describe_check(rebuilder.checked(measured), measured)} if rebuilder.check else {}
     record = describe(Scan(name, Path(name), (), Path(name)), rebuilt, rebuilder.error_maps, origin, **made)
     result.record = record.replaced(Warnings=[as_arguments(one) for one in record["Warnings"]])
     if rebuilt.error_map is not None:

@@ -210,6 +210,12 @@ OPTIONS: dict[str, Option] = {
         "error bar",
         value="FILE",
     ),
+    "check": Option(
+        *("output", "switch"),
+        "test DRIFT on the scan's own slices: acquired again along an axis within them, rebuilt and compared, beside "
+        "the cubic spline; the run takes up to a third longer",
+        of_scan=True,
+    ),
     "report": Option(
         *("output", "switch"),
         "a page for each scan, to scroll through: measured, cubic and rebuilt, geometry, spectra, agreement with the "
@@ -244,7 +250,7 @@ OF_SCAN = {name: one for name, one in OPTIONS.items() if one.of_scan}
 SENT = {  # to a server, which opens no file of its own for a client, and answers with one volume
     name: one
     for name, one in OF_SCAN.items()
-    if one.kind not in ("path", "paths") and name not in ("error_map", "confidence")
+    if one.kind not in ("path", "paths") and name not in ("error_map", "confidence", "check")
 }
 
 CORES = "threads of a scan are set by OMP_NUM_THREADS=N before the command, and --jobs N rebuilds N scans at once"

@@ -54,6 +54,8 @@ def main() -> None:
     result.to_filename(output)
     if error_map:
         result.error_map.to_filename(error_map)
+    if "Check" in result.record:
+        print(result.record["Check"]["Description"])
     for warning in result.record["Warnings"]:
         print(f"warning: {warning}", file=sys.stderr)  # Slicer shows it in red
     say("filter-end", "DRIFT")

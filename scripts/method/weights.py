@@ -13,7 +13,7 @@ from torch import nn
 
 from ..errors import InputError, is_number
 from ..files import sha256, whole_file
-from .calibration import Calibration
+from .calibration import Calibration, Foretelling
 
 MOST_STEPS = 100  # of Euler; the paper takes up to 15
 ERROR = "error."  # begins the names of the third network's weights
@@ -35,6 +35,7 @@ class Card:
         guide_share: of the training pairs that had a guide, 0 to 1.
         sha256: of the weights file. `write_card` fills it in.
         error_map: turns the third network's numbers into error maps; None where no map can be made.
+        foretelling: turns the gain within a scan's slices into that through them; None where nothing calibrates it.
     """
 
     version: str
@@ -47,6 +48,7 @@ class Card:
     guide_share: float = 0.0
     sha256: str = ""
     error_map: Calibration | None = None
+    foretelling: Foretelling | None = None
 
     def __post_init__(self) -> None:
         """Turns the lists of YAML and JSON into tuples of numbers."""
@@ -74,6 +76,11 @@ class Card:
             object.__setattr__(self, "error_map", Calibration(**self.error_map))
         if not isinstance(self.error_map, Calibration | None):
             raise InputError(f"error_map is {self.error_map!r}: expected a calibration, or null.")
+        names = [field.name for field in fields(Foretelling)]
+        if isinstance(self.foretelling, dict) and set(self.foretelling) == set(names):
+            object.__setattr__(self, "foretelling", Foretelling(**self.foretelling))
+        if not isinstance(self.foretelling, Foretelling | None):
+            raise InputError(f"foretelling is {self.foretelling!r}: expected {', '.join(names)}, or null.")
 
 
 def card_path(path: str | os.PathLike) -> Path:
@@ -124,8 +131,9 @@ def write_card(path: str | os.PathLike, card: Card) -> None:
 
 def _write(place: Path, card: Card, weights: str | os.PathLike) -> None:
     content = asdict(replace(card, sha256=sha256([weights])))
-    if card.error_map is None:
-        del content["error_map"]
+    for name in ("error_map", "foretelling"):
+        if content[name] is None:
+            del content[name]
     text = re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda row: f"[{' '.join(row[1].split())}]", json.dumps(content, indent=4))
     place.write_text(text + "\n", encoding="utf-8")
 

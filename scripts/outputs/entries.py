@@ -99,6 +99,18 @@ ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
         ),
         "with --error_map: confidence, median half-width in the head, hashes of the regions and of the calibration",
     ),
+    "Check": (
+        of(
+            "Description",
+            **{"Description": TEXT, "Slices": each({"type": "integer"}), "Directions": {"type": "integer"}},
+            **{"Spline": NUMBER, "Rebuilt": NUMBER, "Gain": NUMBER, "Foretold": NUMBER, "Error": NUMBER},
+            Spots=each(of(Size=NUMBER, Contrast=NUMBER, Kept=NUMBER, Spline=NUMBER, Count={"type": "integer"})),
+            Pictures=OBJECT,
+        ),
+        "with --check: the scan's own slices, acquired again and rebuilt. Which slices, from 0; PSNR of the cubic "
+        "spline and of DRIFT; the gain that this foretells through the slices, and its error, in dB; spots of a size "
+        "in mm and a contrast, and the share of it that is kept; pictures of one slice",
+    ),
     "Noise": (
         of(Deviation=NUMBER, Share=NUMBER, Widths=each(NUMBER), Source=TEXT, Left=SHARE),
         "of the slices: standard deviation in their units, and over the range of their tissue; pixels of the acquired "

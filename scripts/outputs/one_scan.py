@@ -1,5 +1,6 @@
 """A single scan: whether its result is complete already, the results that would be lost, and its files."""
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
@@ -13,6 +14,7 @@ from ..pages.page import write_page
 from ..rebuild.guide import PlacedGuide
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import Rebuilt
+from ..rebuild.reduced_resolution import WORTH
 from ..stack.slices import Slices
 from . import results
 from .dicom import check_series_folder
@@ -20,7 +22,7 @@ from .entries import Record
 from .error_maps import asked, clear_error_map, error_stem, read_error_map, regions_on, write_error_map
 from .lock import alone
 from .provenance import complete, file_of, name_from, other_source, state, write_json
-from .record import describe, named, warnings_of
+from .record import describe, describe_check, named, warnings_of
 from .results import Output
 from .stack_facts import make_together
 
@@ -45,6 +47,8 @@ def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, outpu
             "another --output_dir for each, or give the folder that holds both."
         )
     check_error_map(scan, rebuilder)
+    if len(stacks) > 1 and rebuilder.check:
+        raise InputError("--check is of one stack, not of several. Leave out --check or --together.")
     if scan.guides:
         rebuilder.check_guides()
     if maps.regions is not None:
@@ -97,10 +101,14 @@ def _rebuild_and_write(
         rebuilt, facts = make_together([one.name for one in scan.stacks], each)
         others = [one for one, fact in zip(scan.stacks, facts) if fact["Share"]][1:]
     header, guided_by = rebuilt.slices.meta.get("header", {}), None if guide is None else guide.scan
+    check = rebuilder.checked(stacks[0]) if rebuilder.check else None
+    if check is not None:
+        logger.log(logging.INFO if check.expected >= WORTH else logging.WARNING, f"{scan.name}: {check}.")
+    test = "" if check is None else str(check)
     warnings = [*([scan.mark] if scan.mark else []), *warnings]
     said = warnings_of(scan, rebuilt, warnings, facts, guide)
     path = results.write(
-        *(scan, stem, rebuilt.volume, header, output, made), others=others, guide=guided_by, warnings=said
+        *(scan, stem, rebuilt.volume, header, output, made), others=others, guide=guided_by, warnings=said, test=test
     )
     if rebuilt.motion_said:
         logger.warning(f"{scan.name}: {rebuilt.motion_said}")
@@ -110,6 +118,7 @@ def _rebuild_and_write(
         stacks=facts,
         warnings=[*warnings, *cut],
         used=guide,
+        check=describe_check(check, stacks[0]) if rebuilder.check else None,
         files=[path, *beside],
         seconds=round(time.perf_counter() - begin, 1),
         **{**made, "Version": output.version, "Device": str(rebuilder.device), "Bfloat16": rebuilder.inferer.bfloat16},
@@ -122,7 +131,7 @@ def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> di
     begin, stem, maps = time.perf_counter(), scan.result, rebuilder.error_maps
     page, made = file_of(scan.page, ".html"), output.made_from(scan)
     page_name = name_from(stem, page)
-    record = complete(stem, made, asked(maps))
+    record = complete(stem, made, asked(maps), rebuilder.check)
     outcome = "rebuilt" if record is None else "page written"
     if record is not None and (page_name in record["Results"] or not output.report):
         return _row(scan, record, "complete already")

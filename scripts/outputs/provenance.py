@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from .entries import Record, frozen, to_json
 
 WITHOUT_EFFECT = {  # ids of the config that change no result; of bfloat16 the option counts, a setting
     *("_meta_", "bundle_root", "ckpt_path", "device", "bfloat16", "progress", "sw_batch_size"),
-    *("error_map", "error_maps", "confidence", "regions", "spread"),
+    *("error_map", "error_maps", "confidence", "regions", "spread", "check", "foretelling"),
 }
+SAID_ALONE = ("error_map", "foretelling")  # facts of a card that change no result
 UNKNOWN = (OSError, ValueError, TypeError, LookupError, AttributeError)  # there is no record, or it is not one of ours
 RAW = "bids:raw:"  # begins the URI of a source within a BIDS dataset
 
@@ -51,8 +52,9 @@ def made_with(
     `error_maps.asked` compares. The third number of the version changes no result. The settings, options that change a
     result, are for people: one that was left open, such as bfloat16, is null whatever a machine chose.
     """
+    made_by = {name: fact for name, fact in asdict(card).items() if name not in SAID_ALONE}
     return {
-        "ConfigSHA256": digest(asdict(replace(card, error_map=None)), recipe(parser, "rebuilder", WITHOUT_EFFECT)),
+        "ConfigSHA256": digest(made_by, recipe(parser, "rebuilder", WITHOUT_EFFECT)),
         "Network": origin.entry(),
         "WeightsSHA256": origin.weights,
         "Release": ".".join(version.split(".")[:2]),
@@ -66,7 +68,9 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         partial.write_text(to_json(content), encoding="utf-8")
 
 
-def complete(stem: Path, made: Mapping[str, Any], error_map: Mapping[str, Any] | None = None) -> Record | None:
+def complete(
+    stem: Path, made: Mapping[str, Any], error_map: Mapping[str, Any] | None = None, check: bool = False
+) -> Record | None:
     """The record of a result that needs no second run; None where there is none.
 
     Such a result has the same input, settings and weights, and its voxels are unharmed. Its page may be missing or
@@ -76,11 +80,13 @@ def complete(stem: Path, made: Mapping[str, Any], error_map: Mapping[str, Any] |
         stem: path of the result without its ending.
         made: entries that the record must have.
         error_map: of `error_maps.asked`; an error map that is not asked for does not matter.
+        check: whether the test on the scan's own slices is asked for.
     """
     try:
         record = Record.read(file_of(stem, ".json"))
         same = all(record[name] == frozen(value) for name, value in made.items())
         same &= all(record["ErrorMap"][name] == value for name, value in (error_map or {}).items())
+        same &= not check or "Check" in record
         result, *others = record["Results"].items()
     except UNKNOWN:
         return None

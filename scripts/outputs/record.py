@@ -12,10 +12,12 @@ from monai.data import MetaTensor
 from ..errors import printable
 from ..inputs.scan import Candidate, Scan
 from ..method.origin import Origin
+from ..pages import planes
 from ..pages.index import glance
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.guide import PlacedGuide
 from ..rebuild.rebuilt import Rebuilt
+from ..rebuild.reduced_resolution import Check
 from ..stack.grid import plane_name
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
@@ -26,6 +28,7 @@ from .entries import Record
 from .error_maps import describe_error_map
 from .provenance import name_from, source_of, state
 
+PICTURE = 144  # pixels; edge of the pictures of a test: a record of them is smaller than 100 kB
 LARGEST_RATIO = 1000.0  # stands for infinity, which JSON does not know
 CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
 SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
@@ -44,6 +47,7 @@ def describe(
     stacks: Sequence[Mapping[str, Any]] = (),
     warnings: Sequence[str] = (),
     used: Candidate | None = None,
+    check: Mapping[str, Any] | None = None,
     files: Sequence[Path] = (),
     seconds: float | None = None,
     **made: Any,
@@ -55,6 +59,7 @@ def describe(
         origin: of the network that rebuilt.
         stacks: the facts of `stack_facts.make_together`.
         used: the guide among those of the scan that was used.
+        check: the entry of `describe_check`; None where none was asked for.
         files: that were written, the result first.
         seconds: that it took.
         made: entries on weights and settings, as they are.
@@ -71,6 +76,7 @@ def describe(
         "Streak": {"Ratio": ratio, "Steps": within},
         "Stacks": [_stack(scan, stack) for stack in stacks],
         "ErrorMap": error,
+        "Check": check or {},
     }
     return Record.made(
         Description=_description(rebuilt, origin, guide, noise, stacks),
@@ -90,7 +96,7 @@ def describe(
         Agreement=rebuilt.agreement,
         Overview=glance(rebuilt.slices, rebuilt.volume),
         Summary={
-            **_summary(rebuilt, origin, guide, error, said),
+            **_summary(rebuilt, origin, guide, error, check or {}, said),
             **{"step_ratio": steps, "streak": ratio, "streak_steps": within, "noise": noise.get("Share")},
             **({} if seconds is None else {"seconds": seconds}),
         },
@@ -153,7 +159,12 @@ def _name_of(scan: Scan, placed: PlacedGuide, used: Candidate | None) -> str:
 
 
 def _summary(
-    rebuilt: Rebuilt, origin: Origin, guide: Mapping[str, Any], error: Mapping[str, Any], warnings: Sequence[str]
+    rebuilt: Rebuilt,
+    origin: Origin,
+    guide: Mapping[str, Any],
+    error: Mapping[str, Any],
+    check: Mapping[str, Any],
+    warnings: Sequence[str],
 ) -> dict[str, Any]:
     """The scan's row of summary.csv."""
     a = rebuilt.slices.acquisition
@@ -168,6 +179,7 @@ def _summary(
         "guide": guide.get("Name", ""),
         "warnings": " | ".join(warnings),
         **({} if bar is None else {"error_bar": bar}),
+        **({"gain": check.get("Foretold", check["Gain"])} if "Gain" in check else {}),
     }
 
 
@@ -184,6 +196,37 @@ def _guide(scan: Scan, rebuilt: Rebuilt, used: Candidate | None) -> dict[str, An
         "Likeness": round(placed.likeness, 3),
         "Share": round(placed.coverage.share, 3),
         "Borders": {end: list(place) for end, place in placed.coverage.borders.items()},
+    }
+
+
+def describe_check(check: Check | None, slices: Slices) -> dict[str, Any]:
+    """The record's entry on the test of the method on a scan's own slices that is asked for."""
+    if check is None:
+        return {"Description": "None: nothing was rebuilt, or the slices have too few pixels to be acquired again."}
+    said, low_high = str(check), planes.window(slices.array, slices.tissue_range)
+    foretold = check.foretold or ()
+    return {
+        "Description": f"{said[0].upper()}{said[1:]}.",
+        "Slices": list(check.slices),
+        "Directions": check.directions,
+        "Spline": round(check.spline, 2),
+        "Rebuilt": round(check.rebuilt, 2),
+        "Gain": round(check.gain, 2),
+        **dict(zip(("Foretold", "Error"), (round(one, 2) for one in foretold))),
+        "Spots": [
+            {
+                "Size": one.size,
+                "Contrast": one.contrast,
+                "Kept": round(one.kept, 3),
+                "Spline": round(one.spline, 3),
+                "Count": one.count,
+            }
+            for one in check.spots
+        ],
+        "Pictures": {
+            name: planes.png(planes.shades(planes.hang(planes.central(plane, PICTURE)), *low_high))
+            for name, plane in check.pictures.items()
+        },
     }
 
 

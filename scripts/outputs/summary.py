@@ -16,7 +16,7 @@ from .lock import alone
 
 COLUMNS = (
     "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds agreement "
-    "step_ratio streak streak_steps noise error_bar guide warnings"
+    "step_ratio streak streak_steps noise gain error_bar guide warnings"
 ).split()
 
 

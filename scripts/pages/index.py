@@ -18,6 +18,7 @@ from scipy.stats import median_abs_deviation
 from ..files import check_ours, stem, whole_file
 from ..inputs.bids import reports
 from ..rebuild.coverage import ENOUGH
+from ..rebuild.reduced_resolution import NO_GAIN, WORTH
 from ..stack.grid import plane_name, voxel_spacing
 from ..stack.slices import Slices
 from . import planes
@@ -161,7 +162,8 @@ def _row(row: Mapping, root: Path, folder: Path, common: str) -> dict[str, Any]:
     page = beside and beside.with_name(beside.name + ".html")
     share = record.get("guide_share", 1.0)
     lengths = "slice_thickness slice_spacing target_thickness".split()
-    names = [*lengths, *"steps seconds error_bar streak_steps".split(), *LIMITS]
+    names = [*lengths, *"steps seconds gain error_bar streak_steps".split(), *LIMITS]
+    gain = _number(row.get("gain"))
     return {
         "name": row["input"].replace(os.path.join(common, ""), "") if common.strip(os.sep) else row["input"],
         "outcome": row["outcome"],
@@ -169,7 +171,10 @@ def _row(row: Mapping, root: Path, folder: Path, common: str) -> dict[str, Any]:
         "result": result and link(result),
         "page": page and (link(folder.relative_to(root) / page) or link(page)),
         "record": record,
-        "marks": {"guide": f"the guide saw {share:.0%} of the head"} if share < ENOUGH else {},
+        "marks": {
+            **({"guide": f"the guide saw {share:.0%} of the head"} if share < ENOUGH else {}),
+            **({"gain": f"{NO_GAIN}: gain {gain:.1f} dB"} if gain is not None and gain < WORTH else {}),
+        },
         **{name: _number(row.get(name)) for name in names},
     }
 
@@ -268,6 +273,7 @@ def write_index(folder: str | os.PathLike, scans: Sequence[Mapping]) -> None:
         limits=LIMITS,
         faint=FAINT,
         enough=ENOUGH,
+        worth=WORTH,
         far=FAR,
         min_cohort=MIN_COHORT,
         methods=_methods(rows),

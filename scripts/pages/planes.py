@@ -49,6 +49,12 @@ def hang(plane: np.ndarray | Tensor) -> np.ndarray:
     return np.asarray(plane).T[::-1, ::-1]
 
 
+def central(plane: np.ndarray | Tensor, edge: int) -> np.ndarray:
+    """The middle of a plane, of so many pixels along each axis at most."""
+    array = np.asarray(plane)
+    return array[tuple(slice(max(n - edge, 0) // 2, max(n - edge, 0) // 2 + edge) for n in array.shape)]
+
+
 def cut(volume: np.ndarray | Tensor, normal: int, index: int) -> np.ndarray:
     """A plane of a volume `(X, Y, Z)` in RAS+ order as it hangs; beyond the ends, the first or last one is taken."""
     return hang(np.asarray(volume).take(min(max(index, 0), volume.shape[normal] - 1), axis=normal))

@@ -66,6 +66,11 @@ class PlaneInferer(StackInferer):
         self.both_planes = flag("both_planes", self.both_planes)
         self.settings |= {"both_planes": self.both_planes, "roi_size": size, "overlap": self.overlap}
 
+    @property
+    def one_family(self) -> "PlaneInferer":
+        """The method by the planes along the longer in-plane axis alone."""
+        return replace(self, both_planes=False, spread=False)
+
     def stage1(
         self,
         slices: Slices,

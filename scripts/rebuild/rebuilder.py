@@ -9,6 +9,7 @@ from monai.data import MetaTensor
 from torch import nn
 
 from ..errors import InputError, flag, logger, printable
+from ..method.calibration import Foretelling
 from ..stack.grid import name_of
 from ..stack.slices import Slices
 from .error_map import ErrorMaps, error_map
@@ -16,6 +17,7 @@ from .guide import GuideScan, PlacedGuide
 from .motion import by_volume, motion_of, steady, taken_back
 from .progress import part, passing
 from .rebuilt import Rebuilt
+from .reduced_resolution import Check, check
 from .stack_inferer import StackInferer
 
 SHARP = 2.5  # mm; a guide with slices no farther apart guides as it is, by a spline (docs/benchmarks.md)
@@ -33,6 +35,8 @@ class Rebuilder:
         guide_preprocessing: as `preprocessing`, of guides: options that describe the scan do not describe its guide.
         guide_share: of the pairs by which the weights were trained; 0 for weights that know no guides.
         motion: whether slices of a head that moved between the packages of its stack are taken back to their places.
+        check: whether the method is tested on each scan's own slices; it changes no result.
+        foretelling: of the weights' card; None where there is none.
     """
 
     network: nn.Module
@@ -43,9 +47,12 @@ class Rebuilder:
     guide_preprocessing: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     guide_share: float = 0.0
     motion: bool = False
+    check: bool = False
+    foretelling: Foretelling | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "motion", flag("motion", self.motion))  # the text true, of a command line, is True
+        for name in ("motion", "check"):
+            object.__setattr__(self, name, flag(name, getattr(self, name)))  # the text true, of a command line, is True
 
     def measure(self, source: Any) -> Slices:
         """The slices of a scan that `readers.ScanReader` reads, or of a volume in memory."""
@@ -101,6 +108,13 @@ class Rebuilder:
         network, half = self.network, self.inferer.bfloat16
         error = error_map(rebuilt, network, self.device, maps.calibration, half, plain, back)  # type: ignore[arg-type]
         return replace(rebuilt, error_map=error)
+
+    def checked(self, slices: Slices) -> Check | None:
+        """The test of the method on a scan's own slices, without a guide; None where none can be made."""
+        method = self.inferer.one_family
+        with part("checking", wanted=method.progress):
+            method = replace(method, progress=False)
+            return check(slices, lambda one: method.rebuilt(one, self.network).volume.as_tensor(), self.foretelling)
 
     def each(self, stacks: Sequence[Slices], guides: Sequence[PlacedGuide | None]) -> list[Rebuilt]:
         """Rebuilds stacks of one head, each with its guide.

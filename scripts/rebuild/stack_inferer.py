@@ -70,6 +70,11 @@ class StackInferer(Inferer, ABC):
         """The method for a result that only leads to another one: itself, or a cheaper form of it."""
         return self
 
+    @property
+    def one_family(self) -> "StackInferer":
+        """The method by the planes of one family; itself where it has no two."""
+        return self
+
     @abstractmethod
     def fine(self, slices: Slices, network: nn.Module, guide: NetworkGuide | None) -> tuple[Tensor, Tensor | None]:
         """The method: thick slices -> the volume on the fine grid.

@@ -141,7 +141,8 @@ class Stage:
         if self.budget:
             self.checkpoint.save()
         if self.first and self.complete(engine):
-            card = replace(self.card, error_map=None)  # a calibration holds for the weights that it was made with
+            # calibrations hold for the weights that they were made with
+            card = replace(self.card, error_map=None, foretelling=None)
             save_weights(self.averaged, path, card, torch.float32)
             if not self.was_complete:
                 logger.info(f"Part {self.name} has made {path}.")

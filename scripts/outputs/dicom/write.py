@@ -68,6 +68,7 @@ def write_series(
     guide: Series | Path | None = None,
     by: str = "",
     warnings: Sequence[str] = (),
+    test: str = "",
 ) -> None:
     """Writes a rebuilt volume as a derived MR series.
 
@@ -84,6 +85,7 @@ def write_series(
         guide: a scan of another contrast that guided. Images of a series are sources of a purpose of their own.
         by: who rebuilt, in words (`Origin.said`); DRIFT of this version where nothing is said.
         warnings: of the record. An archive has no other place for them.
+        test: what a test on the scan's own slices found; empty without one.
     """
     array, folder = np.asarray(array), Path(folder)
     _clear(folder)
@@ -104,9 +106,10 @@ def write_series(
     stored, slope, offset = _stored(array, float(step) or 1.0, intercept)
     common = _derived(header, float(edges[2]), version, key, by or f"{NAME} {version}")
     _say_origin(common, 1 + len(further), guided_by, what)
+    common.DerivationDescription += f" Tested: {test}." if test else ""
     if warnings:
         common.ImageComments = " ".join(WARNED.format(text=text.rstrip(".")) for text in warnings)[:MOST]
-    if not all(text.isascii() for text in (guided_by, *warnings)):
+    if not all(text.isascii() for text in (guided_by, test, *warnings)):
         common.SpecificCharacterSet = "ISO_IR 192"
     if (replaced := _of_other_images(folder, common)) is not None:
         count = len(replaced.SourceImageSequence)
