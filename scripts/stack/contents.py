@@ -3,6 +3,7 @@
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy import ndimage
 
 # Each number lies between real scans, in other units, backgrounds and grey values, and maps
 MIDDLE = 128  # voxels along each edge of the middle of a volume, which is looked at
@@ -13,9 +14,12 @@ SMOOTH = 0.06  # mean step between neighbours, by the deviation: fields 0.05 and
 BACKGROUND, ABRUPT = 0.2, 0.3  # of the voxels have one value; most neighbours of it with the next, in scans 0.6
 EVEN = 0.33  # reach of the others below it by their reach above: statistics 0.7, scans 0
 ENDS, BAND, CROWD = 0.15, 0.05, 0.49  # of the range: either end, a band; of the voxels between both ends, in the band
+TAIL = 0.001  # of the values at either end decide nothing: a single voxel may have any value
 FOOT, EMPTY = 0.25, 0.6  # in the lowest 20th of the range: scans 0.21, probabilities 0.31; of the commonest value
 GREYS = 128  # values; scans of fewer crowd at them
+HOLES = 0.1  # of what NaN surrounds is NaN itself: statistics have none where they are not estimated
 SHOWS = {
+    "holes": "a statistic or a map: it has NaN within",
     "few": "a mask or a label map: it holds {} values",
     "sparse": "a map of few voxels: almost all have one value",
     "labels": "a label map: most of its neighbours are equal, and the others jump",
@@ -46,11 +50,12 @@ class Statistics(NamedTuple):
         greys: the same, of the middle.
         sparse: share of the commonest value, in the middle and in all voxels.
         equal, following, beside: of `_neighbours`.
-        step: mean step between neighbours, by the deviation.
+        step: mean step between neighbours, by the deviation; values of a `TAIL` count as its end.
         even: reach of the other values below the commonest by their reach above it, or the other way round.
         background: share of the commonest value in all voxels.
         crowd: share of the values between both ends of the range, or of a quarter of all, that lie in its fullest band.
-        foot: share of the other values in the lowest 20th of the range; 0 where the commonest is not the lowest.
+        foot: share of the other values in the lowest 20th of their range without tails; 0 where values other than a
+            tail lie below the commonest.
     """
 
     values: int
@@ -77,7 +82,13 @@ def verdict(voxels: Any) -> Verdict:
         voxels: `(X, Y, Z)`, an array or a reader of its parts. NaN is background; a volume of NaN alone is a broken
             scan.
     """
-    return verdict_of(statistics(voxels))
+    volume = np.asanyarray(voxels)
+    nan = np.isnan(volume) if volume.dtype.kind == "f" else np.zeros(1, bool)
+    if nan.any() and not nan.all():
+        within = ndimage.binary_fill_holes(~nan)
+        if (nan & within).sum() > HOLES * within.sum():
+            return Verdict("none", SHOWS["holes"])
+    return verdict_of(statistics(volume))
 
 
 def verdict_of(s: Statistics | None) -> Verdict:
@@ -115,20 +126,21 @@ def statistics(voxels: Any) -> Statistics | None:
     if counts[common] > SPARSE * block.size:
         return Statistics(*first)
     others = np.repeat(np.delete(values, common), np.delete(counts, common))  # in order
-    equal, following, beside, step = _neighbours(np.searchsorted(values, block), values, common)
+    ends = _at(others, TAIL), _at(others, 1 - TAIL)
+    equal, following, beside, step = _neighbours(np.searchsorted(values, block), values.clip(*ends), common)
     low, high = _at(others, 0.01), _at(others, 0.99)
     shorter, longer = sorted((high - values[common], values[common] - low))
     span, tiny = high - low, float(np.finfo(np.float32).tiny)
     within = others[slice(*np.searchsorted(others, (low + ENDS * span, high - ENDS * span)))].astype(np.float64)
     crowd = np.searchsorted(within, within + BAND * span, side="right") - np.arange(len(within))
-    lowest = float(others[0]) + (float(others[-1]) - float(others[0])) / 20
+    lowest, below = ends[0] + (ends[1] - ends[0]) / 20, counts[:common].sum() / block.size
     return Statistics(
         *(*first, equal, following, beside),
-        step=step / max(float(others.std()), tiny),
+        step=step / max(float(others.clip(*ends).std()), tiny),
         even=float(shorter / max(longer, tiny)),
         background=background,
         crowd=float(crowd.max(initial=0) / max(len(within), len(others) / 4)),
-        foot=float(np.mean(others < lowest)) if common == 0 else 0.0,
+        foot=float(np.mean(others < lowest)) if below <= TAIL else 0.0,
     )
 
 

@@ -1,5 +1,8 @@
 """Voxels say what a volume shows, whatever its units, background, grey values, part and order of storage."""
 
+from pathlib import Path
+
+import nibabel as nib
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
@@ -7,6 +10,7 @@ from scipy.ndimage import gaussian_filter
 from scripts.stack import contents
 from tests.corpus import situations
 
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 SHAPE = (40, 44, 36)
 RADIUS = np.linalg.norm((np.indices(SHAPE).T - np.array(SHAPE) / 2).T, axis=0)
 NOISE = np.random.default_rng(0).normal(size=SHAPE)
@@ -71,6 +75,27 @@ def test_few_values_between_both_ends_are_no_crowd_however_near_each_other(middl
     volume = np.zeros(80000)
     volume[::2] = random.permutation(values)
     assert contents.statistics(volume.reshape(40, 40, 50)).crowd == pytest.approx(crowd, abs=0.01)
+
+
+@pytest.mark.parametrize("times", [20, 1000, -1000])
+@pytest.mark.parametrize("name", [*SCANS, *OTHERS])
+def test_no_voxel_decides(name, times):
+    """A spike in the head of a scan or a map, in air, and beside another."""
+    voxels = np.float32(SCANS.get(name, OTHERS.get(name, [None])[0]))
+    answer = contents.verdict(voxels).answer
+    for place in (np.unravel_index(voxels.argmax(), voxels.shape), (1, 1, 1), (slice(20, 22), 20, 15)):
+        spoilt = voxels.copy()
+        spoilt[place] = times * voxels.max()
+        assert contents.verdict(spoilt).answer == answer
+
+
+@pytest.mark.parametrize("times", [20, 1000])
+def test_no_voxel_of_a_real_scan_decides(times):
+    paths = sorted((SHARED / "isotropic").glob("*ljubljana*")) + sorted((SHARED / "thick").glob("*.nii.gz"))[::4]
+    for path in paths or [pytest.skip("the shared data are not here")]:
+        voxels = np.asarray(nib.load(path).dataobj, np.float32)
+        voxels[tuple(n // 2 for n in voxels.shape)] = times * voxels.max()
+        assert contents.verdict(voxels) == contents.SCAN, path.name
 
 
 PLAIN = contents.Statistics(500, 500, 0.1, 0.1, 0.5, 0.1, 0.4, 0.0, 0.7, 0.2, 0.1)  # of a masked scan
