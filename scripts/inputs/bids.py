@@ -17,9 +17,12 @@ from ..errors import InputError
 from ..files import NIFTI, ends_as, stem, unfetched, walk
 from ..stack.packages import by_times
 from . import kinds
+from .names import folder as own_folder
 
 DESCRIPTION = "dataset_description.json"
 REPORTS = "logs"  # the folder of a dataset for what BIDS does not know
+SUBJECT = re.compile(r"(sub-[A-Za-z0-9]+)(?:_(ses-[A-Za-z0-9]+))?(?=_|$)")  # begins a name
+SESSION = re.compile(r"ses-[A-Za-z0-9]+")
 ELSEWHERE = "of a dataset the scans in the subjects' anat folders are taken"
 
 
@@ -30,22 +33,31 @@ def dataset_root(path: str | os.PathLike) -> Path | None:
 
 
 def place(path: str | os.PathLike) -> tuple[Path | None, str, str]:
-    """Dataset, subject and session of a file, such as `sub-01` and `ses-1`; None and empty outside of a dataset."""
-    root = dataset_root(path)
-    names = () if root is None else Path(path).absolute().relative_to(root).parts
-    found = [next((name for name in names[:-1] if name.startswith(key)), "") for key in ("sub-", "ses-")]
-    return (root, *found) if found[0] else (None, "", "")  # type: ignore[return-value]
+    """The folder of a file's subject, the subject and its session, `sub-01` and `ses-1`; None and empty without one.
+
+    Folders of a dataset say it, or a name as BIDS has it, and the folders that it lies in.
+    """
+    path = Path(path).absolute()
+    root, folders, named = dataset_root(path), list(path.parents[:3]), SUBJECT.match(stem(path.name))
+    if root is not None:
+        folders, named = [one for one in path.parents if one.is_relative_to(root) and one != root], None
+    of = next((one for one in folders if SUBJECT.fullmatch(one.name)), None)
+    visit = next((one.name for one in folders if SESSION.fullmatch(one.name)), "")
+    if named is not None:
+        above = own_folder(path) if of is None or of.name != named[1] else of.parent
+        return above, named[1], named[2] or visit
+    return (None, "", "") if of is None else (of.parent, of.name, visit)
 
 
 def session_date(path: str | os.PathLike) -> date | None:
     """Date of a scan's session by the tables of its subject; None where none says it."""
     root, subject, session = place(path)
-    if root is None:
+    name = Path(path).absolute()
+    if root is None or (own := root / subject) not in name.parents:
         return None
-    folder, name = root / subject, Path(path).absolute()
-    tables = [(folder / session / f"{subject}_{session}_scans.tsv", "filename", f"{name.parent.name}/{name.name}")]
-    tables += [(folder / f"{subject}_scans.tsv", "filename", name.relative_to(folder).as_posix())]
-    tables += [(folder / f"{subject}_sessions.tsv", "session_id", session)]
+    tables = [(own / session / f"{subject}_{session}_scans.tsv", "filename", f"{name.parent.name}/{name.name}")]
+    tables += [(own / f"{subject}_scans.tsv", "filename", name.relative_to(own).as_posix())]
+    tables += [(own / f"{subject}_sessions.tsv", "session_id", session)]
     for table, key, value in tables:
         with suppress(OSError, UnicodeDecodeError, csv.Error):
             for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines(), delimiter="\t"):
@@ -116,6 +128,16 @@ def _parts(name: str) -> tuple[set[str], str]:
     """Entities, such as `sub-01`, and suffix, such as `T2w`, of a file name without its ending."""
     *entities, suffix = name.split("_")
     return set(entities), suffix
+
+
+def contrast(name: str) -> tuple[str, ...]:
+    """Suffix and entities that are of one contrast, of a file name; runs and labels of an acquisition differ within it.
+
+    >>> contrast("sub-01_ses-2_acq-ax_ce-gd_run-1_T1w.nii.gz")
+    ('T1w', 'ce-gd')
+    """
+    entities, suffix = _parts(stem(name))
+    return suffix, *sorted(one for one in entities if one.split("-")[0] not in ("sub", "ses", "acq", "run"))
 
 
 def derivative_name(name: str) -> str:

@@ -1,19 +1,18 @@
 """The scans of an examination beside each other: which join in one volume, which guide another, and why."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..errors import InputError, few, logger
 from .dicom import stacks
 from .exclusion import guides_not
-from .identity import Identity
+from .heads import Head, heads
 from .roles import PARALLEL, Role, role
 from .scan import Candidate, Scan
 from .selection import matches
-from .weighting import ORIENTATION
 
-NEIGHBOURS = 50  # of a scan's folder, by which it is said why none guides it
 MOST_GUIDES = 3  # candidates that are registered, should the better ones not fit
 UNASKED = (
     "With --guide the result comes nearer to the truth, by 0.4 to 1.3 dB for slices of 3 mm and 1.1 to 2.2 dB for 5 mm "
@@ -22,22 +21,18 @@ UNASKED = (
 
 
 def with_candidates(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]:
-    """Scans, each with the best candidates among all, also among `others`, if any. The log says which, and why."""
-    persons = _by(lambda one: one.perhaps, scans, others)
-    folders = _by(lambda one: one.person[0], scans, others)
-    result = []
+    """Scans, each with the first candidates of its head, also among `others`, if any. The log says which, and why."""
+    beside, result = _beside(scans, others), []
     for scan in scans:
-        found, guides = roles(scan, persons[scan.identity.perhaps]), list[Candidate]()
-        if not found and scan.dataset is None:
-            found = roles(scan, folders[scan.identity.person[0]][:NEIGHBOURS])
-        reasons = [f"{other.name}: {beside.why}" for other, beside in found if beside.what != "guides"]
-        for other, beside in found:
-            if beside.what != "guides" or len(guides) == MOST_GUIDES:
+        found, guides = roles(scan, beside(scan)), list[Candidate]()
+        reasons = [f"{other.name}: {part.why}" for other, part in found if part.what != "guides"]
+        for other, part in found:
+            if part.what != "guides" or len(guides) == MOST_GUIDES:
                 break
             if why := guides_not(other, scan.identity):
                 reasons.insert(0, f"{other.name}: {why}")
             else:
-                guides.append(Candidate(other, beside.why))
+                guides.append(Candidate(other, part.why))
         if guides:
             further = [guide.scan.name for guide in guides[1:]]
             then = f" Should it not fit, {few(further)} will be tried." if further else ""
@@ -54,20 +49,21 @@ def say_what_could_guide(scans: Sequence[Scan], others: Sequence[Scan]) -> None:
     """Says of the first scan beside which a guide lies, also among `others`, that nobody asked for it."""
     if len(scans) + len(others) == 1 == len(scans[0].each):  # nothing is read of a scan alone
         return
-    persons = _by(lambda one: one.person, scans, others)
+    beside = _beside(scans, others)
     for scan in scans:
-        for other, beside in roles(scan, persons[scan.identity.person])[:MOST_GUIDES]:
-            if beside.what == "guides" and guides_not(other, scan.identity) is None:
-                logger.info(f"{other.name} could guide {scan.name}: {beside.why}. {UNASKED}")
+        for other, part in roles(scan, beside(scan))[:MOST_GUIDES]:
+            if part.what == "guides" and guides_not(other, scan.identity) is None:
+                logger.info(f"{other.name} could guide {scan.name}: {part.why}. {UNASKED}")
                 return
 
 
-def _by(key: Callable[[Identity], Hashable], scans: Sequence[Scan], others: Sequence[Scan]) -> dict[Any, list[Scan]]:
-    """Stacks and other scans, by a part of their identity."""
-    found: dict[Any, list[Scan]] = {}
-    for one in (*(stack for scan in scans for stack in scan.each), *others):
-        found.setdefault(key(one.identity), []).append(one)
-    return found
+def _beside(scans: Sequence[Scan], others: Sequence[Scan]) -> Callable[[Scan], list[Scan]]:
+    """A function that gives all stacks and other scans of a scan's head."""
+    every = [*(stack for scan in scans for stack in scan.each), *others]
+    of, found = heads(every), defaultdict[Head, list[Scan]](list)
+    for one in every:
+        found[of[one.source]].append(one)
+    return lambda scan: found[of[scan.each[0].source]]
 
 
 def roles(scan: Scan, others: Sequence[Scan]) -> list[tuple[Scan, Role]]:
@@ -82,52 +78,53 @@ def roles(scan: Scan, others: Sequence[Scan]) -> list[tuple[Scan, Role]]:
 def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None = None) -> list[Scan]:
     """Scans, of which those of one head and contrast are joined. The log says why one is left alone beside others.
 
-    Volumes of one folder belong together where their names differ only in words such as `axial`, `acq-sag` or `run-1`,
-    and DICOM series of one study where they are alike in all but their direction.
+    Standards call them one contrast: suffix and entities of BIDS, or one study, times, fat saturation and agent.
+    Loose files are joined where the user names them. Their images decide, when they are registered.
 
     Args:
         scans: each of one stack.
-        named: those of them that were given by name, where several were: they belong together.
+        named: those of them that were given by name, where several were: they belong together, unless a standard
+            says that one is of another contrast than the first.
         reference: a shell pattern on paths and series' names. In each group the first scan that it matches gives grid,
             place and units, else the first scan.
     """
     if reference is not None and not any(_matches(scan, reference) for scan in scans):
         names = few([scan.name for scan in scans])
         raise InputError(f"--reference {reference} matches no scan: expected one of {names}.")
-    for other in named[1:]:
-        if why := named[0].identity.other_contrast(other.identity):
-            raise InputError(
-                f"{named[0].name} and {other.name} are not of one contrast: {why}. Leave out --together, or give the "
-                "stacks of one contrast."
-            )
+    of, wanted = heads(scans), [scan for scan in named if reference is not None and _matches(scan, reference)]
+    first = [*wanted, *named, *scans][0]
+    denied = {one.source: why for one in named if (why := first.identity.other_contrast(one.identity))}
+    together = [scan for scan in named if scan.source not in denied]
     rest = [scan for scan in scans if scan not in named]
-    groups = [list(named)] if named else []
-    groups += stacks.grouped(rest, lambda scan, group: not any(_not_joined(scan, other) for other in group))
+    groups = [together] if together else []
+    groups += stacks.grouped(rest, lambda scan, group: not any(_not_joined(scan, other, of) for other in group))
     single = list[str]()  # of their head and contrast
-    for (scan,) in (group for group in groups if len(group) == 1):
-        head = [one for one in scans if one is not scan and one.identity.head == scan.identity.head]
+    for scan in (scan for group in groups if len(group) == 1 for scan in group):
+        head = [one for one in scans if one is not scan and one not in named and of[one.source] == of[scan.source]]
         same = [one for one in head if not scan.identity.other_contrast(one.identity)]
         if same:
-            reasons = few([f"not with {one.name}, for {_not_joined(scan, one)}" for one in same])
+            reasons = few([f"not with {one.name}, for {_not_joined(scan, one, of)}" for one in same])
             logger.info(f"{scan.name} is left alone: {reasons}.")
         else:
             single.append(scan.name)
     if single:
         logger.info(f"no other stack of their head and contrast is there: {few(single)}.")
+    for scan in (scan for scan in named if scan.source in denied):
+        logger.warning(f"{scan.name} is rebuilt alone, not with {first.name}: {denied[scan.source]}.")
+        groups.append([scan])
     return [group[0] if len(group) == 1 else _one(group, reference) for group in groups]
 
 
-def _not_joined(scan: Scan, other: Scan) -> str | None:
+def _not_joined(scan: Scan, other: Scan, of: Mapping[Any, Head]) -> str | None:
     """Why two scans do not join in one volume; None where they do."""
     one, two = scan.identity, other.identity
-    if one.head != two.head or one.frame != two.frame:
-        return "it is of another person, session, study or frame of reference"
-    if scan.path and other.path and scan.path.parent != other.path.parent:
-        return "it lies in another folder"
+    if of[scan.source] != of[other.source] or one.session != two.session or one.frame != two.frame:
+        return "it is of another head, session, study or frame of reference"
     if why := one.other_contrast(two):
         return why
-    if one.words != two.words:
-        return "its name says something else"
+    if not one.one_contrast(two):
+        join = f"drift-mri {scan.name} {other.name} --together"
+        return f"no standard says that both are of one contrast. To join them: {join}"
     both_dicom = scan.is_dicom and other.is_dicom  # files of one direction are runs
     parallel = both_dicom and abs(float(one.normal @ two.normal)) >= PARALLEL
     return "its slices lie in the same direction" if parallel else None
@@ -144,7 +141,10 @@ def _one(group: Sequence[Scan], reference: str | None) -> Scan:
     logger.info(f"{len(each)} stacks go together: " + ", ".join(scan.name for scan in each) + ".")
     if first.dataset is not None:
         *entities, suffix = first.result.name.split("_")
-        *kept, label = [one for one in entities if not ORIENTATION.fullmatch(one)]  # of `bids.derivative_name`: desc-sr
+        every = [scan.result.name.split("_") for scan in each if scan.dataset is not None]
+        *kept, label = [
+            one for one in entities if all(one in other for other in every)
+        ]  # of `derivative_name`: desc-sr
         result = "_".join([*kept, f"{label.removesuffix('sr')}together", suffix])
     else:
         result = f"{first.result.name.removesuffix('_sr')}_together_sr"

@@ -1,7 +1,6 @@
 """Exclusion: which volumes of a folder are no scans, and why a scan guides no other."""
 
 import logging
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,46 +14,28 @@ from ..stack.contents import SCAN, Verdict, verdict
 from ..stack.grid import voxel_spacing
 from ..stack.spectra import INTERPOLATED, interpolated
 from . import bids, dicom, kinds
-from .headers import numbers, value
+from .headers import numbers
 from .identity import Identity
 from .readers import ScanReader, is_header, no_volume
 from .roles import THINNER
 from .scan import Scan
-from .transforms import is_background
-
-UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them in {}. Give the DICOM series"
 
 
 def shown(path: Path | dicom.Series, image: Any) -> Verdict:
-    """The verdict on a volume or series: standards settle, voxels decide, names mark doubt. Two doubts are none."""
+    """The verdict on a volume or series: standards settle, voxels decide what these leave open."""
     if isinstance(path, dicom.Series):  # whose headers leave it open
-        names = (str(value(path.frames[0].header, key, "")) for key in ("SeriesDescription", "ProtocolName"))
-        return by_contents(image.dataobj, next(filter(None, names), ""))
-    name, fields = stem(path.name), bids.sidecar(path)
-    plain = re.sub(r"_Eq_\d+$", "", name)
-    twin = path.with_name(path.name.replace(name, f"{plain}_Eq_1"))
+        return verdict(image.dataobj)
+    fields = bids.sidecar(path)
     repetition = 1000 * float(numbers(fields, "RepetitionTime", 1)[0])
     said = kinds.of_sidecar(fields) or kinds.localizer(min(image.shape[:3]), repetition)
     reasons = (
-        path.with_name(f"{name}.bval").is_file() and f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it",
-        (name != plain or twin.is_file()) and UNEVEN.format(twin.name),
+        path.with_name(f"{stem(path.name)}.bval").is_file()
+        and f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it",
         said and f"its sidecar says: {said}",
         isinstance(image, nib.Nifti1Pair) and kinds.of_intent(int(image.header["intent_code"])),
     )
     why = next((one for one in reasons if isinstance(one, str)), "")
-    return Verdict("none", why) if why else by_contents(image.dataobj, name)
-
-
-def by_contents(voxels: Any, name: str) -> Verdict:
-    """The verdict on voxels, `(X, Y, Z)`, and a name, where no standard settles it. Two doubts together are none."""
-    voxels, doubt = np.asanyarray(voxels), kinds.doubt_of(name)
-    found = verdict(voxels)
-    if found.answer == "none" or not doubt:
-        return found
-    why = found.why
-    if voxels.dtype.kind == "f" and (nan := np.isnan(voxels)).any() and not is_background(nan):
-        why = "it has NaN voxels within"
-    return Verdict("none", f"{doubt}, and {why}") if why else Verdict("doubtful", doubt)
+    return Verdict("none", why) if why else verdict(image.dataobj)
 
 
 def looked_at(source: Path | dicom.Series, thin: float | None, asked: bool = False, name: str = "") -> Verdict:

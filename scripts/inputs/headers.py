@@ -19,6 +19,8 @@ import numpy as np
 from pydicom import Dataset, dcmread, filereader, uid
 from pydicom.dataelem import DataElement
 from pydicom.pixels import apply_modality_lut
+from pydicom.sr.codedict import codes
+from pydicom.sr.coding import snomed_mapping
 from pydicom.tag import Tag
 
 GZIP = b"\x1f\x8b"  # first bytes of a gzipped file
@@ -31,6 +33,17 @@ ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic one
     "TemporalPositionIndex": "TemporalPositionIdentifier",
     "FrameAcquisitionNumber": "AcquisitionNumber",
     "PulseSequenceName": "SequenceName",
+}
+ENHANCED = {uid.EnhancedMRImageStorage, uid.LegacyConvertedEnhancedMRImageStorage}
+IN_HEAD = set(  # regions of PS3.16, CID 4030, that are of a head or in one
+    "Brain Cerebellum CircleOfWillis CranialVenousSystem Head HeadAndNeck InternalAuditoryCanal SellaTurcica Skull "
+    "VertebralColumnAndCranium"
+    "".split()
+)
+ELSEWHERE_CODES = {  # scheme and value of its other regions, which are none
+    f"{scheme} {value}"
+    for region in (getattr(codes.cid4030, name) for name in codes.cid4030.dir() if name not in IN_HEAD)
+    for scheme, value in (("SCT", region.value), ("SRT", snomed_mapping["SCT"].get(region.value, "")))
 }
 PULSES = {"SPIN": "SE", "GRADIENT": "GR", "BOTH": ["SE", "GR"]}  # EchoPulseSequence: ScanningSequence
 DISTINCTIVE = (  # attributes that may tell the volumes of one series apart, the most telling first

@@ -1,30 +1,47 @@
 """The identity of a scan: whose head it shows, in which session, by which contrast, and how its slices lie.
 
-Contents come before headers, headers before names.
+Standards settle these: attributes of DICOM, fields of sidecars, suffixes and entities of BIDS. A name only shows what
+they leave open.
 """
 
 import datetime
-import os
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..files import VOLUMES, ends_as, stem
+from ..files import stem
 from ..stack.grid import slice_axis, voxel_spacing
 from . import bids, dicom
-from .headers import numbers, value
+from .headers import ENHANCED, numbers, value
+from .kinds import WEIGHTED, remark_on
+from .names import contrast_of, folder, further
 from .readers import ScanReader
-from .weighting import BIDS_NAME, ENTITY, NUMBERED, agent, by_times, contrast_of, of_protocol, split, weighting
 
 TIMES = ("EchoTime", "InversionTime", "RepetitionTime")
 SAME_TIME = 1.2  # ratio of echo or inversion times; protocols of one contrast differ a little by direction
 SAME_REPETITION = 2.0  # ratio of repetition times, which depend on the number of slices too
+ACQUIRED = {  # AcquisitionContrast, and the third word of ImageType of enhanced images
+    **{"T1": "T1w", "T2": "T2w", "T2_STAR": "T2*w", "PROTON_DENSITY": "PDw", "FLUID_ATTENUATED": "FLAIR"},
+    "STIR": "STIR",
+}
+DENIED = {"T1w": "T2w FLAIR", "T2w": "T1w FLAIR", "FLAIR": "T1w", "PDw": "T1w T2w FLAIR"}  # of names, by times
+NO = "no none not non nil n na without wo w o ohne sans sin senza unknown false".split()  # begin a denied agent's name
+NO_VOLUME = re.compile(r"0+([.,]0+)?(?![.,]?\d)")
+REMARK = "its name says {}, its times are those of {}"
+UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them in {}. Give the DICOM series"
+
+
+class Shows(NamedTuple):
+    """The contrast of a scan, one of `names.WEIGHTINGS`, for people; what says it; a remark on names; theirs alone."""
+
+    contrast: str = ""
+    source: str = ""
+    remark: str = ""
+    named: str = ""
 
 
 @dataclass(frozen=True)
@@ -32,14 +49,16 @@ class Identity:
     """The identity of a scan of one stack.
 
     Attributes:
-        person: folder and words of a name; subject of a BIDS dataset; name or ID of DICOM and of sidecars.
-        perhaps: the same without a number that a converter may have written; scans that share it may be one person's.
-        session: of the person: study of DICOM, session of BIDS; empty where there is none.
+        head: patient and study of DICOM and of sidecars; folder and subject of BIDS; empty where no standard says it.
+        session: of a subject of BIDS; empty where there is none.
         date: of the session; None where nothing says it.
-        words: `contrast_of` the name or the series description.
-        weighting: one of `WEIGHTINGS`; empty where nothing says it.
-        agent: whether a contrast agent was given; None where nothing says so.
+        shows: its contrast for people.
+        stated: the contrast that a standard says; of BIDS suffix and entities, empty where none does.
+        agent: whether a contrast agent was given, by its attribute or entity.
+        fat_saturated: whether the fat's signal is suppressed, by its attribute.
         times: `(3,)`, echo, inversion and repetition time in ms; NaN where they are missing.
+        words: `names.further`, of a file's name.
+        folder: of a file.
         frame: of reference; empty outside of DICOM.
         axes: `(3, 3)`, directions of the voxels' axes in columns, RAS+; identity where it cannot be read.
         edges: `(3,)`, of the voxels, in mm; NaN where it cannot be read.
@@ -47,14 +66,16 @@ class Identity:
         broken: why the scan cannot be read; empty where it can.
     """
 
-    person: tuple[str, ...]
-    perhaps: tuple[str, ...]
+    head: tuple[str, ...] = ()
     session: str = ""
     date: datetime.date | None = None
-    words: str = ""
-    weighting: str = ""
-    agent: bool | None = None
+    shows: Shows = field(default_factory=Shows)
+    stated: tuple[str, ...] = ()
+    agent: bool = False
+    fat_saturated: bool = False
     times: np.ndarray = field(default_factory=lambda: np.full(3, np.nan))
+    words: tuple[str, ...] = ()
+    folder: str = ""
     frame: str = ""
     axes: np.ndarray = field(default_factory=lambda: np.eye(3))
     edges: np.ndarray = field(default_factory=lambda: np.full(3, np.nan))
@@ -67,14 +88,9 @@ class Identity:
         return _of_series(source) if isinstance(source, dicom.Series) else _of_file(source)
 
     @property
-    def head(self) -> tuple[str, ...]:
-        """Person and session, which all scans of an examination share."""
-        return (*self.person, self.session)
-
-    @property
     def contrast(self) -> str:
-        """Weighting and agent, for people; empty where nothing says them."""
-        return self.weighting + " with agent" * bool(self.agent)
+        """Contrast and agent, for people; empty where nothing says them."""
+        return f"{self.shows.contrast}{' with agent' * self.agent}".strip()
 
     @property
     def normal(self) -> np.ndarray:
@@ -82,11 +98,13 @@ class Identity:
         return self.axes[:, self.slice_axis]
 
     def other_contrast(self, other: "Identity") -> str | None:
-        """Why two scans are not of one contrast, by headers and names; None where these leave it open."""
-        if self.weighting and other.weighting and self.weighting != other.weighting:
-            return f"one is {self.weighting}, the other {other.weighting}"
-        if bool(self.agent) != bool(other.agent):
+        """Why two scans are not of one contrast by standards; None where these leave it open."""
+        if self.stated and other.stated and self.stated != other.stated:
+            return "one is {}, the other {}".format(*(" ".join(one.stated) for one in (self, other)))
+        if self.agent != other.agent:
             return "a contrast agent was given before one of them"
+        if self.fat_saturated != other.fat_saturated:
+            return "one is fat-saturated, the other is not"
         names, limits = ("echo", "inversion", "repetition"), (SAME_TIME, SAME_TIME, SAME_REPETITION)
         for name, limit, pair in zip(names, limits, np.sort([self.times, other.times], axis=0).T):
             if pair[1] > limit * pair[0]:
@@ -95,34 +113,66 @@ class Identity:
             return "one has an inversion time, the other none"
         return None
 
+    def one_contrast(self, other: "Identity") -> bool:
+        """Whether standards call two scans one contrast: suffix and entities of BIDS, or times, fat and agent."""
+        by_times = np.isfinite([one.times[k] for one in (self, other) for k in (0, 2)]).all()
+        by_suffix = len({self.stated, other.stated}) == 1 and self.stated[:1] and self.stated[0] in WEIGHTED
+        return bool(by_times or by_suffix) and self.other_contrast(other) is None
+
 
 def _of_series(series: dicom.Series) -> Identity:
-    header = series.frames[0].header
-    first, protocol, sequence, study, frame, date, given = (
-        str(value(header, key, ""))
-        for key in "SeriesDescription ProtocolName SequenceName StudyInstanceUID FrameOfReferenceUID StudyDate "
-        "ContrastBolusAgent".split()
-    )
+    first = series.frames[0]
+    header = first.header
+
+    def text(key: str) -> str:
+        return str(value(header, key, ""))
+
     times = np.array([numbers(header, key, 1)[0] for key in TIMES])
-    kind = weighting(first, f"{protocol} {sequence}") or by_times(times, value(header, "ScanningSequence"))
+    said = [text("AcquisitionContrast"), *np.atleast_1d(value(header, "ImageType", []))[2:3]]
+    stated = [ACQUIRED[one] for one in said[: 1 + (text("SOPClassUID") in ENHANCED)] if one in ACQUIRED][:1]
+    names = (text("SeriesDescription"), f"{text('ProtocolName')} {text('SequenceName')}")
     axes, edges = series.lies
-    person = (series.frames[0].first_said("PatientName", "PatientID"),)
-    words, with_agent = contrast_of(first), agent(given, first, protocol, sequence)
     return Identity(
-        person, person, study, bids.day(date), words, kind, with_agent, times, frame, axes, edges, slice_axis(edges)
+        head=(first.first_said("PatientName", "PatientID"), text("StudyInstanceUID")),
+        date=bids.day(text("StudyDate")),
+        shows=_shows("".join(stated), "the header", names, times, header),
+        stated=tuple(stated),
+        agent=_agent(text("ContrastBolusAgent")),
+        fat_saturated=_fat_saturated(header),
+        times=times,
+        frame=text("FrameOfReferenceUID"),
+        axes=axes,
+        edges=edges,
+        slice_axis=slice_axis(edges),
     )
 
 
 def _of_file(path: Path) -> Identity:
-    fields = bids.sidecar(path)
+    fields, name, (where, subject, session) = bids.sidecar(path), stem(path.name), bids.place(path)
     times = 1000 * np.array([numbers(fields, key, 1)[0] for key in TIMES])
-    name = stem(path.name)
-    person, perhaps, session, further = _whose(path, fields)
-    names = [name] if BIDS_NAME.fullmatch(name.lower()) else [*_described(fields), name]
-    kind = weighting(*names) or further or by_times(times, fields.get("ScanningSequence"))
-    with_agent = agent(str(fields.get("ContrastBolusIngredient") or ""), *names)
-    date = bids.session_date(path) or bids.day(fields.get("AcquisitionDateTime"))
-    found = Identity(person, perhaps, session, date, contrast_of(name), kind, with_agent, times)
+    known, study = (str(fields.get(key) or "") for key in ("PatientID", "StudyInstanceUID"))
+    known = known or str(fields.get("PatientName") or "")
+    head = (str(where), subject) if where is not None else (known, study) if known and study else ()
+    stated = bids.contrast(name) if where is not None else ()
+    stated = stated if stated and stated[0] in WEIGHTED else ()
+    agent = next((one[3:] for one in stated if one.startswith("ce-")), "")
+    names = [*(str(fields.get(key) or "") for key in ("SeriesDescription", "ProtocolName")), name]
+    names += [path.absolute().parent.name] * (folder(path) != path.absolute().parent)
+    found = Identity(
+        head=head,
+        session=session,
+        date=bids.session_date(path) or bids.day(fields.get("AcquisitionDateTime")),
+        shows=_shows(contrast_of(*stated[:1]), "its suffix", names, times, fields),
+        stated=stated,
+        agent=_agent(str(fields.get("ContrastBolusIngredient") or agent)),
+        fat_saturated=_fat_saturated(fields),
+        times=times,
+        words=tuple(further(name)),
+        folder=str(path.absolute().parent),
+    )
+    twin = path.with_name(path.name.replace(name, f"{re.sub(r'_Eq_[0-9]+$', '', name)}_Eq_1"))
+    if twin.is_file():
+        found = replace(found, shows=found.shows._replace(remark=UNEVEN.format(twin.name)))
     try:
         _, image = ScanReader().read(path)
         edges = voxel_spacing(image.affine)
@@ -132,125 +182,37 @@ def _of_file(path: Path) -> Identity:
         return replace(found, broken=str(error) or type(error).__name__)
 
 
-def _described(fields: Mapping[str, Any]) -> list[str]:
-    return [str(fields.get(key) or "") for key in ("SeriesDescription", "ProtocolName")]
+def _shows(stated: str, source: str, names: Sequence[str], times: np.ndarray, header: Any) -> Shows:
+    """A standard says the contrast, else times that contradict the name, else the name, else times."""
+    named, timed = contrast_of(*names), by_times(times, value(header, "ScanningSequence"))
+    if stated:
+        return Shows(stated, source, remark_on(*names), named)
+    if timed and timed in DENIED.get(named, "").split():
+        return Shows(timed, "its times", REMARK.format(named, timed), named)
+    return Shows(named or timed, "its name" if named else "its times" if timed else "", remark_on(*names), named)
 
 
-def _whose(path: Path, fields: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
-    """Person, `Identity.perhaps`, session, and the weighting that folder or number say where the name says none."""
-    name, folder, (root, subject, session) = stem(path.name), path.absolute().parent, bids.place(path)
-    if root is not None:
-        return (person := (str(root), subject)), person, session, ""
-    known, study = (str(fields.get(key) or "") for key in ("PatientID", "StudyInstanceUID"))
-    known = known or str(fields.get("PatientName") or "")
-    session = study or next(iter(re.findall(r"(?<![a-z\d])ses-[a-z0-9]+", name.lower())), "")
-    beside, named = _beside(folder), weighting(name)
-    further = "" if _person(folder.name) else weighting(folder.name)
-    if not beside.contrasts <= {further}:  # a folder T1 that holds a T2, too, is a time point
-        further = ""
-    if known and study:
-        return (known,), (known,), session, further
-    words, (rest, numbers) = _person(name, fields), _apart(name)
-    if further:  # a folder for each contrast: people have one name in all of them
-        return (own := (str(folder.parent), known, *words)), own, session, further
-    own, without = ((str(folder), known, *filter(beside.tells, one)) for one in (words, _person(rest, fields)))
-    if beside.channels & {rest} and not named:
-        return without, without, session, f"channel {int(numbers[-1])}"
-    return own, own if _person(rest) in beside.people else without, session, ""
+def _agent(said: str) -> bool:
+    """Whether an agent's name, free text or the label of an entity, says that one was given."""
+    words = re.findall(r"[^\W\d_]+", said.lower())
+    return bool(words) and words[0] not in NO and not NO_VOLUME.match(said.strip())
 
 
-def _person(name: str, fields: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """The words of a name that say whose head it is: all but words of the protocol.
-
-    >>> [_person(name) for name in ("IXI002-Guys-0828-T1", "T1_bob", "anna_T2_ax", "sub-01_acq-ax_T2w", "PD01")]
-    [('ixi002', 'guys', '0828'), ('bob',), ('anna',), ('sub-01',), ('pd01',)]
-    """
-    fields = fields or {}
-    protocol = {
-        word.lstrip("0") for one in (*_described(fields), fields.get("SeriesNumber")) for word in split(str(one))
-    }
-    name = name.lower()
-    subject = [found[0]] if (found := re.match(r"sub-[a-z0-9]+", name)) else []
-    rest = "" if BIDS_NAME.fullmatch(name) else ENTITY.sub("", name.removeprefix("".join(subject)))
-    words = [word for word in split(rest) if word.lstrip("0") not in protocol and not of_protocol(word)]
-    return (*subject, *words)
+def _fat_saturated(header: Any) -> bool:
+    options = {str(one).upper() for one in np.atleast_1d(value(header, "ScanOptions", []))}
+    suppressed = str(value(header, "SpectrallySelectedSuppression", "NONE")).upper()
+    return "FS" in {word for one in options for word in re.split(r"[\\_]", one)} or "FAT" in suppressed
 
 
-class Beside(NamedTuple):
-    """The names of a folder's volumes beside each other.
-
-    Attributes:
-        differing: words of `NUMBERED` with several numbers: these are people's, or tell nothing.
-        people: words of persons whose further number is of a person, since two contrasts share one, or one contrast
-            has several.
-        channels: names that name no contrast, of which files are numbered from 0000 on, as for nnU-Net.
-        contrasts: those that names say.
-    """
-
-    differing: frozenset[str]
-    people: frozenset[tuple[str, ...]]
-    channels: frozenset[str]
-    contrasts: frozenset[str]
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> "Beside":
-        """Compares names without their endings."""
-        told, numbered = defaultdict(set), defaultdict(set)
-        people, channels, contrasts = set(), set(), set()
-        for name in names:
-            for word in split(name):
-                if one := NUMBERED.fullmatch(word):
-                    numbered[one[1]].add(word)
-            rest, numbers = _apart(name)
-            if contrast := weighting(name):
-                contrasts.add(contrast)
-                whose = _person(rest)
-                for key, found in (((whose, *numbers), contrast), (rest, numbers)):
-                    told[key].add(found)
-                    if numbers and len(told[key]) > 1:
-                        people.add(whose)
-            elif numbers[-1:] == ("0000",) and re.search(r"\d\b", rest):
-                channels.add(rest)
-        differing = frozenset(letters for letters, words in numbered.items() if len(words) > 1)
-        return cls(differing, frozenset(people), frozenset(channels), frozenset(contrasts))
-
-    def tells(self, word: str) -> bool:
-        """Whether a word tells people apart: no word of a protocol that the folder has with one number alone."""
-        found = NUMBERED.fullmatch(word)
-        return not found or found[1] in self.differing
-
-
-def _apart(name: str) -> tuple[str, tuple[str, ...]]:
-    """A name without the numbers that may be of a series, and these numbers, as converters write them.
-
-    They stand at either end, or are short and follow an ID or a date. A number behind any other word is of a person.
-
-    >>> [_apart(name)[1] for name in ("7_t2_tse_1", "PD01_3_T2", "PD_01_T2", "T2_patient_7", "TCGA-06-0125_T2")]
-    [('7', '1'), ('3',), (), (), ()]
-    """
-    subject = re.match(r"(sub-[a-z0-9]+)?", name.lower())[0]  # type: ignore[index]
-    words = [*filter(None, [subject]), *split(name[len(subject) :])]
-    numbers, rest, at_end = list[str](), list[str](), True
-    for k in reversed(range(len(words))):
-        word, before = words[k], words[k - 1] if k else "0"
-        own = not of_protocol(before)
-        behind = bool(re.search(r"\d", before)) if own else at_end
-        if behind and re.fullmatch(r"\d+[a-z]?" if at_end or not k else r"[1-9]\d{0,2}", word):
-            numbers.insert(0, word)
-        else:
-            rest.insert(0, word)
-            at_end = at_end and NUMBERED.fullmatch(word) is not None
-    return " ".join(rest), tuple(numbers)
-
-
-def _beside(folder: Path) -> Beside:
-    try:
-        return _names_of(str(folder), os.stat(folder).st_mtime_ns)
-    except OSError:  # which is said when the scan is read
-        return Beside.of([])
-
-
-@lru_cache(maxsize=64)
-def _names_of(folder: str, changed: int) -> Beside:
-    """Once for a folder, until it changes."""
-    return Beside.of(stem(name) for name in os.listdir(folder) if ends_as(name, VOLUMES))
+def by_times(times: np.ndarray, sequence: object) -> str:
+    """The weighting by echo, inversion and repetition time in ms, where they leave no doubt."""
+    echo, inversion, repetition = times
+    if inversion > 1500 and echo > 60:
+        return "FLAIR"
+    if echo < 15 and 300 < inversion < 1500:
+        return "T1w"
+    if "GR" in str(sequence) or inversion > 0:
+        return ""
+    if echo < 30 and repetition < 1000:
+        return "T1w"
+    return "T2w" if echo > 70 and repetition > 2000 else ""

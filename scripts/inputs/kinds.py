@@ -1,4 +1,4 @@
-"""Kinds of images by what headers, sidecars and names say. Standards settle, names mark doubt."""
+"""Kinds of images by what headers and sidecars say in defined terms, which settle it. A name is only remarked on."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .headers import Policies, first_reason, value
-from .weighting import WEIGHTINGS, of_protocol, split, weighting
+from .headers import ELSEWHERE_CODES, ENHANCED, Policies, first_reason, value
+from .names import words
 
 OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped for its kind
 MARK = "it may be no scan of a head: {}"  # of a doubtful one
@@ -26,25 +26,27 @@ MEASURES = {  # quantities of maps, as words of ImageType
 }
 CONTRASTS = {"T1", "T2", "T2STAR", "R1", "R2", "R2STAR", "PROTONDENSITY", "RHO"}  # maps too, but only of derived images
 ELSEWHERE = set(  # body parts (PS3.16, annex L) that are no head; those that end in SPINE are none either
-    "ABDOMEN ANKLE AORTA ARM AXILLA BACK BLADDER BREAST CALF CERVIX CHEST CLAVICLE COCCYX COLON ELBOW EXTREMITY FEMUR "
-    "FETUS FINGER FOOT FOREARM GALLBLADDER HAND HEART HIP HUMERUS KIDNEY KNEE LEG LIVER LUNG NECK PANCREAS PELVIS "
-    "PROSTATE RECTUM RIB SACRUM SCROTUM SHOULDER SPLEEN STERNUM STOMACH TESTIS THIGH THORAX THUMB TOE UTERUS WRIST"
+    "ABDOMEN ABDOMENPELVIS ADRENAL ANKLE ANUS AORTA ARM AXILLA BACK BLADDER BREAST BRONCHUS BUTTOCK CALCANEUS CALF "
+    "CAROTID CERVIX CHEEK CHEST CHESTABDOMEN CHESTABDPELVIS CLAVICLE COCCYX COLON CORNEA CORONARYARTERY DUODENUM ELBOW "
+    "ESOPHAGUS EXTREMITY EYE EYELID FEMUR FETUS FIBULA FINGER FOOT FOREARM GALLBLADDER HAND HEART HIP HUMERUS ILEUM "
+    "ILIUM JAW JEJUNUM JOINT KIDNEY KNEE LARYNX LEG LIVER LUNG MANDIBLE MAXILLA MEDIASTINUM MOUTH NECK NECKCHEST "
+    "NECKCHESTABDOMEN NECKCHESTABDPELV NOSE ORBIT ORBITS OVARY PANCREAS PAROTID PATELLA PELVIS PELVISLOWEXTREMT PENIS "
+    "PHARYNX PROSTATE RADIUS RADIUSULNA RECTUM RIB SACRUM SCAPULA SCLERA SCROTUM SHOULDER SIJOINT SPLEEN STERNUM "
+    "STOMACH SUBMANDIBULAR TESTIS THIGH THORAX THUMB THYMUS THYROID TIBIA TIBIAFIBULA TMJ TOE TONGUE TRACHEA ULNA "
+    "URETER URETHRA UTERUS VAGINA VULVA WHOLEBODY WRIST ZYGOMA"
     "".split()
 )
-HEAD = r"(?<![a-z])(brain|head|skull|cerebr|schaedel|schädel|kopf|cerveau|encephale)"
+HUMAN = {"337915000", "L-85B00"}  # species
 UNITS = ("rad", "hz", "s", "ms", "1/s", "mm^2/s", "mm2/s", "ppm", "t")  # of maps; a head has none
 WEIGHTED = set("T1w T2w PDw T2starw FLAIR inplaneT1 inplaneT2 PDT2 PD T2star FLASH angio UNIT1".split())
 NOT_MAGNITUDE = {"part-phase", "part-real", "part-imag"}
-DOUBTED = (  # whole words of names, in small letters, that are seldom of a scan
-    r"(de)?facemask|mask|labels?|lesions?|wmhs?|[ad]?seg(mentation)?|synthseg|(wm)?parc(ellation)?|aparc\S*|atlas|\w*map\d*|"
-    r"prob(ability|abilities|seg)?|posteriors|pve(seg)?|ples|uncertainty|[gw]m|csf|b[01]|pha(se(diff)?)?|magnitude|ph|"
-    r"real|imag(inary)?|m(in|ax|n)?ip|inv[12]?|subtract\w*|subtr|sub|f|epi|bold|func|nodif|sbref|mean|"
-    r"std|t?snr|[zt]?stat|[zt]score|con|spm[ft]|beta|(var)?cope|qsm|chi|swp|fa|md|rd|ad|ra|[ed]?adc|dwi|dti|dki|"
-    r"diff(usion)?|hardi|trace[wd]?|tensor|mtr|mtsat|mwf|r[12](star)?|tmax|ttp|mtt|r?cb[fv]|perfusion|([23]d)?(c|p|pc|v)?asl|"
-    r"m0(scan)?|cta?|cbct|pet|suv|fdg|loc(ali[sz]er)?|scout|survey|plan(scan)?|3plane"
-)
-OF_SCANS = "pre|post|after|before|nach|vor|no|non|without|ohne|sans|sin|senza|with|mit|vs"  # before a doubted word
-SPM = r"([mswr]*c|[mswr]+p)[1-6](?=[a-z][a-z\d])"  # begins the names of SPM's tissue maps, in letters of either size
+REMARKS = {  # on a word of a name
+    "its name says {}; the networks know heads alone": {word for word in ELSEWHERE if len(word) > 2} | {"SPINE"},
+    "its name says {}, as those of maps do": {
+        *(word for word in MEASURES if len(word) > 2),
+        *"MASK DSEG SEG PROBSEG MAP T1MAP R1MAP T2MAP R2MAP T2STARMAP R2STARMAP MTRMAP MTR MTSAT QSM CHIMAP".split(),
+    },
+}
 STATISTIC, LABELS = (*range(2, 25),), (*range(1001, 1012),)  # intent codes of NIfTI
 INTENT = "its header says by intent_code {} that it holds {}"
 SECONDS, FEW_SLICES = 25.0, 20  # longest repetition time in ms, and most slices, of a localizer
@@ -64,32 +66,14 @@ def localizer(slices: int, repetition_time: float) -> str | None:
     return LOCALIZER.format(slices, repetition_time) if seconds else None
 
 
-def doubt_of(name: str) -> str:
-    """The doubt that a name marks, of a file without its ending or of a series; empty where it marks none.
+def remark_on(*names: str) -> str:
+    """The remark on names of which a word is a body part's or a map's; empty for none. It has no consequence.
 
-    Where words name a contrast, the last word behind them counts, protocol and numbers aside; else all do. The suffixes
-    of BIDS are contrasts. A number of two digits and more behind a word is of a person or a series.
-
-    >>> names = ("posterior_fossa_T2", "T2_mask_applied", "GM_1965_T2_ax", "T1_after_perfusion", "sub-01_FLASH")
-    >>> [doubt_of(name) for name in names], doubt_of("brain_mask"), doubt_of("T2_pve_1")
-    (['', '', '', '', ''], "its name says 'mask'", "its name says 'pve'")
+    >>> remark_on("SAG T2 C-SPINE"), remark_on("T2_mask"), remark_on("MD_FLAIR_ra")
+    ('its name says SPINE; the networks know heads alone', 'its name says MASK, as those of maps do', '')
     """
-    if name.split("_")[-1] in WEIGHTED:
-        return ""
-    if found := re.match(SPM, name, re.IGNORECASE):
-        return f"its name begins with '{found[0]}', as those of tissue maps do"
-    words, contrast = ["", *split(name), ""], re.compile("|".join(WEIGHTINGS.values()))
-    named = max((k for k, word in enumerate(words) if of_protocol(word) and contrast.search(word)), default=0)
-    behind = [k for k in range(named + 1, len(words) - 1) if not words[k].isdecimal()]
-    if named:
-        behind = [k for k in behind if not of_protocol(words[k])][-1:]
-    for k in behind:
-        found = re.fullmatch(rf"({DOUBTED})(\d*)", words[k])
-        if found and not re.fullmatch(OF_SCANS, words[k - 1]):
-            number = found[found.re.groups] or (words[k + 1] if words[k + 1].isdecimal() else "")
-            if not (weighting(name) and len(number) > 1) and not (found[1] == "sub" and words[k + 1]):
-                return f"its name says '{found[1]}'"
-    return ""
+    said = [word.upper() for name in names for word in words(name)]
+    return next((why.format(word) for word in said for why, table in REMARKS.items() if word in table), "")
 
 
 def _words(header: Any) -> list[str]:
@@ -105,7 +89,8 @@ def _says(words: str) -> Callable[[Any], Any]:
 def _map(header: Any) -> str:
     kind, *further = _words(header) or [""]
     shown = [word for word in further if word in MEASURES or word.endswith("MAP")]
-    shown += [word for word in further if kind == "DERIVED" and word in CONTRASTS]
+    named = kind == "DERIVED" and str(value(header, "SOPClassUID", "")) not in ENHANCED  # there a word is the contrast
+    shown += [word for word in further if named and word in CONTRASTS]
     return ", ".join(shown)
 
 
@@ -135,12 +120,22 @@ def _echo_planar(header: Any) -> Any:
 
 def _elsewhere(header: Any) -> str | None:
     part = str(value(header, "BodyPartExamined", "")).upper()
-    names = (str(value(header, keyword, "")).lower() for keyword in ("SeriesDescription", "ProtocolName"))
-    if any(re.search(HEAD, name) for name in names):  # technicians choose body parts from a list
-        return None
-    words = re.findall("[A-Z]+", part)
-    elsewhere = any(word in ELSEWHERE or word.endswith("SPINE") for word in words)
+    parts = re.findall("[A-Z]+", part)
+    elsewhere = any(word in ELSEWHERE or word.endswith("SPINE") for word in parts)
     return part if elsewhere and not re.search("HEAD|BRAIN", part) else None
+
+
+def _region(header: Any) -> str | None:
+    """The meaning of the first code of a region, where none of them is of a head."""
+    found = [] if isinstance(header, Mapping) else list(value(header, "AnatomicRegionSequence", []))
+    said = [f"{value(one, 'CodingSchemeDesignator', '')} {value(one, 'CodeValue', '')}" for one in found]
+    return str(value(found[0], "CodeMeaning", said[0])) if said and ELSEWHERE_CODES.issuperset(said) else None
+
+
+def _animal(header: Any) -> bool:
+    species = [] if isinstance(header, Mapping) else value(header, "PatientSpeciesCodeSequence", [])
+    strange = any(str(value(one, "CodeValue", "337915000")) not in HUMAN for one in species)
+    return strange or value(header, "AnatomicalOrientationType") == "QUADRUPED"
 
 
 def _units(header: Any) -> str | None:
@@ -177,15 +172,21 @@ CONTENTS: Policies = {
     DIFFUSION_SERIES: _diffusion,
     "echo-planar images, as of functional or diffusion series": _echo_planar,
     "not a head: BodyPartExamined is {}": _elsewhere,
+    "not a head: AnatomicRegionSequence says {}": _region,
+    "an animal, by PatientSpeciesCodeSequence or AnatomicalOrientationType": _animal,
+    "of a phantom or a quality control, by QualityControlImage": lambda image: (
+        value(image, "QualityControlImage") == "YES"
+    ),
 }
 DESCRIBED = (  # attributes that the tests above read, and that sidecars have under the same names
     "Modality ImageType ComplexImageComponent VolumeBasedCalculationTechnique BodyPartExamined SeriesDescription "
     "ProtocolName ArterialSpinLabelingContrast AcquisitionContrast DiffusionBValue EchoPlanarPulseSequence "
-    "MRAcquisitionType ScanningSequence SequenceName Units"
+    "MRAcquisitionType ScanningSequence SequenceName Units AnatomicalOrientationType QualityControlImage"
 ).split()
 ALSO = {"BodyPartExamined": "BodyPart", "SequenceName": "PulseSequenceName", "ImageType": "ImageTypeText"}
 READ: list[str | tuple[int, int]] = [
     *(GE_CREATOR, GE_COMPONENT, *(tag for pair in B_VALUES.items() for tag in (pair[0], pair[1][0]))),
+    *("AnatomicRegionSequence", "PatientSpeciesCodeSequence"),
     *DESCRIBED,
 ]
 

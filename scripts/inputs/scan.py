@@ -86,6 +86,11 @@ class Scan:
         return kinds.MARK.format("; ".join(doubts)) if doubts else ""
 
     @property
+    def remark(self) -> str:
+        """The remark on the names of its stacks, for people; empty for none."""
+        return "; ".join(dict.fromkeys(filter(None, (one.identity.shows.remark for one in self.each))))
+
+    @property
     def is_dicom(self) -> bool:
         """Whether it, or each of its stacks, is a DICOM series."""
         return all(one.path is None for one in self.each)

@@ -11,6 +11,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import few, flag, input_error, only, printable
+from ..inputs.heads import heads
 from ..inputs.scan import Scan
 from ..rebuild.rebuilder import Rebuilder
 from ..stack.grid import plane_name
@@ -28,17 +29,24 @@ WIDTH = 100  # columns of the table
 CHECKED = "check: its own slices are rebuilt as well, which takes up to a third longer"
 
 
-class Heads(dict[tuple[str, ...], int]):
+class Heads:
     """Numbers of heads, in the order of their scans: those of one examination have one."""
+
+    def __init__(self, scans: Sequence[Scan]):
+        self.of_source, self.numbers = heads(one for scan in scans for one in scan.each), dict[tuple[str, ...], int]()
 
     def of(self, scan: Scan) -> dict[str, Any]:
         """The fields of a row that say whose head a scan shows, and by which contrast."""
-        return {"head": self.setdefault(scan.identity.head, len(self) + 1), "contrast": scan.identity.contrast or None}
+        head = (*self.of_source[scan.each[0].source], scan.identity.session)
+        return {
+            "head": self.numbers.setdefault(head, len(self.numbers) + 1),
+            "contrast": scan.identity.contrast or None,
+        }
 
 
-def _row(scan: Scan, rebuilder: Rebuilder, output: Output, heads: Heads) -> dict[str, Any]:
+def _row(scan: Scan, rebuilder: Rebuilder, output: Output, numbers: Heads) -> dict[str, Any]:
     """A scan's row: its part in a run, and why; lengths in mm."""
-    row = dict.fromkeys(KEYS) | {"scan": scan.name, **heads.of(scan)}
+    row = dict.fromkeys(KEYS) | {"scan": scan.name, **numbers.of(scan)}
     if output.format == "dicom" and not scan.is_dicom:
         return row | {"what": "will skip", "why": "not DICOM"}
     try:
@@ -54,7 +62,8 @@ def _row(scan: Scan, rebuilder: Rebuilder, output: Output, heads: Heads) -> dict
     page = name_from(scan.result, file_of(scan.page, ".html"))
     kept = "will write page" if output.report and done and page not in done["Results"] else "is complete"
     why = [f"{name}: {a.sources[key]}" for name, key in SOURCES.items()]
-    why += [scan.mark] if scan.mark else []
+    why += [f"contrast: {scan.identity.shows.source}"] if scan.identity.shows.source else []
+    why += [one for one in (scan.mark, scan.remark) if one]
     why += [f"guide: {one.scan.name}, if it fits" + f", for {one.why}" * bool(one.why) for one in scan.guides]
     why += [CHECKED] if rebuilder.check and not (done or idle) else []
     return row | {
@@ -70,7 +79,7 @@ def _row(scan: Scan, rebuilder: Rebuilder, output: Output, heads: Heads) -> dict
 
 
 def _others(
-    scans: Sequence[Scan], skipped: Sequence[tuple[str, str]], candidates: Sequence[Scan], heads: Heads
+    scans: Sequence[Scan], skipped: Sequence[tuple[str, str]], candidates: Sequence[Scan], numbers: Heads
 ) -> list[dict[str, Any]]:
     """Rows of scans that are not rebuilt: those that guide, and those that are skipped."""
     reasons = dict(skipped)
@@ -88,7 +97,7 @@ def _others(
             why += [reasons[name]] if name in reasons else []
             what = "will guide" if name in guided else "will skip"
             row = dict.fromkeys(KEYS) | {"scan": name, "what": what, "why": "; ".join(why)}
-            rows.append(row | (heads.of(known[name]) if name in known else {}))
+            rows.append(row | (numbers.of(known[name]) if name in known else {}))
     return rows
 
 
@@ -125,11 +134,12 @@ def list_scans(
     as_json = dry_run == "json"
     if not (as_json or flag("dry_run", dry_run)):
         return
-    heads, rows = Heads(), list[dict[str, Any]]()
+    guides = [one.scan for scan in scans for one in scan.guides]
+    numbers, rows = Heads([*scans, *candidates, *guides]), list[dict[str, Any]]()
     with only(logging.WARNING), logging_redirect_tqdm():  # the table has the facts that the preprocessing logs
         for scan in tqdm(scans, desc="scans", unit="scan", leave=False, disable=None):
-            rows.append(_row(scan, rebuilder, output, heads))
-    others = _others(scans, skipped, candidates, heads)
+            rows.append(_row(scan, rebuilder, output, numbers))
+    others = _others(scans, skipped, candidates, numbers)
     if as_json:
         sys.stdout.write(json.dumps([*rows, *others], indent=1) + "\n")
     else:

@@ -17,7 +17,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError, logger
 from ..files import NIFTI, ends_as, stem, walk
-from ..inputs import kinds
+from ..inputs import kinds, names
 from ..inputs.exclusion import looked_at
 from .truth import check_label_map, check_truth
 
@@ -29,24 +29,29 @@ UNSAID: dict[str, Any] = {
 
 
 def _subjects(root: Path, paths: Sequence[Path]) -> list[str]:
-    """The person of each file below a folder: `sub-...` in its path, the start of its name, or a folder.
+    """The person of each file below a folder: `sub-...` in its path, the first token of its name, or its folder.
 
-    A name counts up to its first underscore or dot, without endings that begin with a letter, such as -T1. Where files
-    of one name lie in several folders, as in `ana/T1.nii` and `ben/T1.nii`, the folders name the people.
+    Folders and tokens are those of `inputs.heads`, by which heads are told apart before a guide's image does. No image
+    tells here: a hyphen ends no token, but for endings that begin with a letter, such as -T1, and a folder whose first
+    tokens all differ is of as many people. Where files of one name lie in several folders, as in `ana/T1.nii` and
+    `ben/T1.nii`, the folders name the people.
     """
     named: dict[Path, str] = {}
     for path in paths:
-        match = re.search(r"sub-[A-Za-z0-9]+", path.relative_to(root).as_posix())
-        named[path] = match[0] if match else re.sub(r"(-[A-Za-z][^-]*)+$", "", re.split(r"[_.]", path.name)[0])
+        match = re.search(r"(sub-[A-Za-z0-9]+)", path.relative_to(root).as_posix())
+        named[path] = (
+            match[1] if match else re.sub(r"(-[A-Za-z][^-]*)+$", "", names.first_token(stem(path.name), names.WIDE))
+        )
     others = [path for path in paths if not named[path].startswith("sub-")]
-    folder = {path: path.relative_to(root).parts[0] for path in others}
-    if len({path.name for path in others}) == len(others):
-        return list(named.values())
-    for place in set(folder.values()):
-        held = sorted({named[path] for path in others if folder[path] == place})
+    places = {path: names.folder(path).relative_to(root.absolute()).parts for path in others}
+    folder = {path: (*places[path], ".")[0] for path in others}
+    if len({(path.name, places[path]) for path in others}) == len({path.name for path in others}):
+        return [one or folder[path] for path, one in named.items()]
+    for first in set(folder.values()):
+        held = sorted({named[path] for path in others if folder[path] == first} - {""})
         if len(held) > 1:
             raise InputError(
-                f"{root}: files of one name lie in several folders, and {place} holds {held[0]} and {held[1]}: which "
+                f"{root}: files of one name lie in several folders, and {first} holds {held[0]} and {held[1]}: which "
                 "are one person's is not known. Name files or folders sub-..., or give a datalist with subjects."
             )
     return [folder.get(path, named[path]) for path in paths]

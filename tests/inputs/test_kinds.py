@@ -1,11 +1,22 @@
-"""What headers and names say that an image shows."""
+"""What headers and sidecars say in defined terms that an image shows."""
 
-import numpy as np
 import pytest
+from pydicom import Dataset, uid
 
 from scripts.inputs import kinds
-from scripts.inputs.exclusion import by_contents
-from tests.corpus import situations
+from scripts.inputs.headers import first_reason
+from scripts.inputs.kinds import remark_on
+
+
+def header(**attributes):
+    found = Dataset()
+    for name, value in attributes.items():
+        setattr(found, name, value)
+    return found
+
+
+def code(value, scheme="SCT", meaning="x"):
+    return [header(CodeValue=value, CodingSchemeDesignator=scheme, CodeMeaning=meaning)]
 
 
 @pytest.mark.parametrize(("code", "settles"), [(0, False), (5, True), (1002, True), (2016, False)])
@@ -13,9 +24,39 @@ def test_the_intent_of_nifti_settles_what_a_volume_shows(code, settles):
     assert bool(kinds.of_intent(code)) == settles
 
 
-@pytest.mark.parametrize(("hole", "answer"), [(False, "doubtful"), (True, "none")])
-def test_a_doubted_name_and_holes_within_the_head_are_two_doubts(hole, answer):
-    voxels = situations.head()
-    voxels[voxels == 0] = np.nan
-    voxels[10:18, 12:20, 4:8] = np.nan if hole else voxels[10:18, 12:20, 4:8]
-    assert by_contents(voxels, "T2_mask").answer == answer and by_contents(voxels, "T2").answer == "a scan"
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({"AnatomicRegionSequence": code("72696002", meaning="Knee")}, "not a head: AnatomicRegionSequence says Knee"),
+        ({"AnatomicRegionSequence": code("T-D14AE", "SRT", "Orbit")}, "says Orbit"),
+        ({"AnatomicRegionSequence": code("12738006", meaning="Brain")}, None),
+        ({"AnatomicRegionSequence": code("T-D1100", "SRT", "Head")}, None),
+        ({"AnatomicRegionSequence": code("1", "99LOCAL", "Knee")}, None),  # of no list
+        ({"AnatomicRegionSequence": []}, None),
+        ({"BodyPartExamined": "LSPINE"}, "BodyPartExamined is LSPINE"),
+        ({"BodyPartExamined": "ORBIT"}, "BodyPartExamined is ORBIT"),
+        ({"BodyPartExamined": "NECK", "SeriesDescription": "BRAIN"}, "BodyPartExamined is NECK"),
+        ({"BodyPartExamined": "HEADNECK"}, None),
+        ({"SeriesDescription": "T2 C-SPINE", "ProtocolName": "knee"}, None),
+        ({"AnatomicalOrientationType": "QUADRUPED"}, "an animal"),
+        ({"AnatomicalOrientationType": "BIPED"}, None),
+        ({"PatientSpeciesCodeSequence": code("448771007", meaning="Dog")}, "an animal"),
+        ({"PatientSpeciesCodeSequence": code("337915000", meaning="Homo sapiens")}, None),
+        ({"QualityControlImage": "YES"}, "of a phantom"),
+        ({"ImageType": ["DERIVED", "PRIMARY", "T2", "NONE"]}, "parametric maps, not anatomy: T2"),
+        ({"ImageType": ["DERIVED", "PRIMARY", "T2"], "SOPClassUID": uid.EnhancedMRImageStorage}, None),
+        ({"ImageType": ["DERIVED", "PRIMARY", "ADC"], "SOPClassUID": uid.EnhancedMRImageStorage}, "parametric maps"),
+    ],
+)
+def test_codes_and_defined_terms_settle_that_an_image_shows_no_head(attributes, why):
+    found = first_reason(header(**attributes), kinds.CONTENTS)
+    assert found is None if why is None else why in found
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("SAG T2 C-SPINE", "SPINE"), ("t2_knee", "KNEE"), ("T2_mask", "MASK"), ("ADC", "ADC"), ("t1map", "T1MAP")]
+    + [(name, "") for name in ("T2_012_F", "FLAIR_ra", "T2_MD", "T1_con", "armin_T2", "posterior_fossa", "headache")],
+)
+def test_a_whole_word_of_a_body_part_or_a_map_is_remarked_on(name, word):
+    assert (f"its name says {word}" in remark_on(name)) if word else not remark_on(name)

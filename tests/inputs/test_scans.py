@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 
 from scripts.errors import InputError
-from scripts.inputs.kinds import doubt_of
 from scripts.inputs.scan import Scan
 from scripts.inputs.scans import scan_named, scans
 from scripts.inputs.selection import Selection
 from tests.bids_files import write
 from tests.cohort_files import VOXELS, add
 from tests.dicom_files import THIN
-from tests.inputs.names import names as of_people
 
 
 def names(source, out="nowhere", thin=THIN):
@@ -218,17 +216,11 @@ NOT_SCANS += (
 )
 
 
-def test_names_of_masks_maps_and_series_mark_doubt_and_leave_none_out(tmp_path):
+def test_names_of_masks_maps_and_series_leave_none_out_and_mark_no_doubt(tmp_path):
     paths = [add(tmp_path / f"{name}.nii.gz") for name in ("sub-1_scan_T2w", *NOT_SCANS.split())]
     found = {item.source: item for item in scans(tmp_path, tmp_path / "out", Selection(THIN))}
-    assert found.keys() == set(paths)
-    for path in paths:
-        assert bool(found[path].mark) == (path != paths[0])
-        assert not scans(path, tmp_path / "out", Selection(THIN))[0].mark  # what is given by name is sure
-
-
-def test_no_name_of_a_generator_marks_doubt():
-    assert [name for name, _ in of_people(300) if doubt_of(name)] == []
+    assert found.keys() == set(paths) and not any(one.mark for one in found.values())
+    assert "MASK" in found[paths[1]].remark and not found[paths[0]].remark
 
 
 @pytest.mark.parametrize(

@@ -147,11 +147,22 @@ def test_contrasts_of_one_person_stay_together(tmp_path):
     assert len(training | validation) == 20 and not training & validation
 
 
-@pytest.mark.parametrize("layout", ["{p}/{c}.nii.gz", "{c}/{p}.nii.gz", "{p}/mri/{c}.nii.gz"])
-def test_where_people_and_contrasts_cannot_be_told_apart_no_split_is_guessed(layout, tmp_path):
-    make(tmp_path, *(layout.format(p=f"p{s}", c=c) for s in range(6) for c in ("T1", "T2")))
+@pytest.mark.parametrize("layout", ["{p}/{c}.nii.gz", "{c}/{p}.nii.gz", "{p}/mri/{c}.nii.gz", "{c}_x/{p}_y.nii"])
+def test_a_contrast_names_nobody(layout, tmp_path):
+    make(tmp_path, *(layout.format(p=f"p{s}", c=c) for s in range(6) for c in ("T1", "T2WI")))
+    training, validation = (subjects(tmp_path, s) for s in SECTIONS)
+    assert training | validation == {f"p{s}" for s in range(6)} and not training & validation
+
+
+def test_where_people_and_contrasts_cannot_be_told_apart_no_split_is_guessed(tmp_path):
+    make(tmp_path, *(f"p{s}/{c}.nii.gz" for s in range(6) for c in ("brain", "other")))
     with pytest.raises(InputError, match=r"is not known. Name files or folders sub-"):
         sharp_volumes(tmp_path, "training")
+
+
+def test_files_that_say_contrasts_alone_are_of_one_person(tmp_path):
+    with pytest.raises(InputError, match="all are of one"):
+        sharp_volumes(make(tmp_path, "T1.nii", "FLAIR.nii"), "training")
 
 
 def test_hidden_folders_and_folders_with_the_names_of_files_hold_no_volumes(tmp_path):

@@ -85,6 +85,11 @@ def _makers_syntax(path: Path) -> str:
     return ""
 
 
+def _name(frames: Sequence[Frame]) -> str:
+    """The name that most images have: those of one UID may be of several descriptions."""
+    return min(Counter(frame.name for frame in frames).most_common(), key=lambda found: (-found[1], found[0]))[0]
+
+
 def _may_be_cut(path: Path) -> bool:
     """Whether a file without the mark of DICOM may be a broken one: it is named as one, or has no content."""
     if ends_as(path, ENDINGS):
@@ -150,13 +155,13 @@ def find_series(
         said = MAKERS_SYNTAX.format(len(paths), paths[0], syntax)
         series.append(Series(paths[0].parent.name, tuple((path, 0) for path in paths), said))
     for frames in [*acquisitions(list(by_series.values())), *objects.values()]:
-        name = min(Counter(frame.name for frame in frames).most_common(), key=lambda found: (-found[1], found[0]))[0]
-        if asked_for(name):
-            frames = [replace(frame, shows=None) for frame in frames]
+        frames = [replace(frame, shows=None) if asked_for(frame.name) else frame for frame in frames]
+        beside = frames[0].series in by_series and frames is objects.get(frames[0].series)
         parts = list(stacks(frames, thin, longest_part))
+        count, number = Counter(_name(members) for members, *_ in parts), Counter[str]()
         for part, (members, skipped, note) in enumerate(parts, start=1):
-            beside = frames[0].series in by_series and frames is objects.get(frames[0].series)
-            mark = "-objects" * beside + (f"-{part}" if len(parts) > 1 else "")
+            number[name := _name(members)] += 1
+            mark = "-objects" * beside + (f"-{number[name]}" if count[name] > 1 else "")
             if skipped and any(frame.shows and not frame.unfit for frame in members):
                 skipped += kinds.OVERRIDE.format(name)
             repetition = numbers(members[0].header, "RepetitionTime", 1)[0]

@@ -66,12 +66,12 @@ def stacks(
 
 def acquisitions(series: Sequence[list[Frame]]) -> list[list[Frame]]:
     """Joins series whose slices make one stack: odd and even ones under two UIDs, or a UID for each image."""
-    candidates: dict[str, list[list[Frame]]] = {}
+    candidates: dict[tuple, list[list[Frame]]] = {}
     joined = []
     for frames in series:
         first = frames[0]
         if all(not _reason(frame) and _one_grid(frame, first) for frame in frames):
-            whose = first.first_said("PatientName", "PatientID", "StudyInstanceUID")
+            whose = first.first_said("PatientName", "PatientID"), first.distinctive["StudyInstanceUID"], first.shape
             candidates.setdefault(whose, []).append(frames)
         else:
             joined.append(frames)

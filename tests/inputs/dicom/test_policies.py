@@ -60,7 +60,7 @@ def test_what_cannot_be_rebuilt_is_skipped_with_its_reason(tmp_path, voxels, att
         {"ScanningSequence": ["EP", "GR"], "MRAcquisitionType": "3D"},
         {"ImageType": ["ORIGINAL", "PRIMARY", "SW_M_FFE", "M", "FFE"]},
         {"SeriesDescription": "t2_tse_different_readmissions"},
-        {"BodyPartExamined": "CSPINE", "SeriesDescription": "BRAIN"},
+        {"SeriesDescription": "CSPINE"},
         {"BodyPartExamined": "HEADNECK"},
         {"BodyPartExamined": "HIPPOCAMPUS"},
         {"ImageType": ["ORIGINAL", "PRIMARY", "T2", "NONE"], "ComplexImageComponent": "MAGNITUDE"},

@@ -1,0 +1,88 @@
+"""Names: the contrast that they say, for people and for the order of candidates. A name settles nothing.
+
+Names are of files, series and folders. Their words are cut at signs and blanks, at a change of script, as in `T1增强`,
+and at one of case, as in `AxT2`.
+"""
+
+import re
+import unicodedata
+from pathlib import Path
+
+NARROW, WIDE = r"[-_.\s]", r"[_.\s]"  # signs that end a first token; a hyphen may stand in a person's number
+BETWEEN = re.compile(r"[^\w*]+|_+")
+CHANGE = re.compile(
+    r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z]{3})(?=[a-z])|(?<=\d)(?=[A-Z][a-z])"
+    r"|(?<=[A-Za-z\d*])(?=[^\x00-\x7f])|(?<=[^\x00-\x7f])(?=[A-Za-z\d])"
+)
+AROUND = re.compile(r"^[23]d(?=[a-z])|(?<=..)w(i|eighted)?$")  # about the words below: 3dT1, T2WI, T1weighted
+GRADIENT = "fl2d fl3d me2d me3d ffe gre hemo haemo medic swi swan".split()
+WEIGHTINGS = {  # contrast -> words that name it; of several in one string all. The first that is found decides
+    "DIR": ["dir"],
+    "T1w": "t1 t1c t1n t1ce t1gd t1flair t1mprage t1vibe".split(),
+    "T2*w": ["t2*", "t2star", "t2 star", *(f"t2 {word}" for word in GRADIENT)],
+    "FLAIR": ["flair", "t2flair", "t2f", "dark fluid", "darkfluid", "da fl"],
+    "STIR": ["stir", "tirm"],
+    "T2w": ["t2", "t2tse", "t2fse"],
+    "PDw": ["pd", "proton density"],
+}
+SEQUENCES = {  # words of sequences that say it where no weighting is named
+    "T1w": "mprage mp2rage bravo vibe tfe spgr fspgr unit1 inplanet1".split(),
+    "T2*w": GRADIENT[-6:],
+    "T2w": "space cube vista inplanet2".split(),
+}
+
+
+def words(name: str) -> list[str]:
+    """The words of a name, in small letters.
+
+    >>> words("AxT2_FLAIR-3mm"), words("T2WI"), words("T1增强"), words("T1D02")
+    (['ax', 't2', 'flair', '3mm'], ['t2'], ['t1', '增强'], ['t1d02'])
+    """
+    found = (part for one in BETWEEN.split(unicodedata.normalize("NFC", name)) for part in CHANGE.split(one))
+    return [AROUND.sub("", one.lower()) for one in found if one]
+
+
+def contrast_of(*names: str) -> str:
+    """The contrast that names say, the first of them first; empty where none does.
+
+    >>> [contrast_of(name) for name in ("t2_tirm_tra_dark-fluid", "mp2rage_UNI", "T1 FLAIR", "PD01", "PD tra", "MD")]
+    ['FLAIR', 'T1w', 'T1w', '', 'PDw', '']
+    """
+    said = [set(words(name)) for name in names]
+    found = (
+        contrast
+        for table in (WEIGHTINGS, SEQUENCES)
+        for own in said
+        for contrast, every in table.items()
+        if any(own.issuperset(one.split()) for one in every)
+    )
+    return next(found, "")
+
+
+def first_token(name: str, ends: str = NARROW) -> str:
+    """The first token of a name, up to one of the signs that end it; empty if it says a contrast."""
+    token = _cut(name, ends)
+    return "" if contrast_of(_cut(token, NARROW)) else token
+
+
+def folder(path: Path) -> Path:
+    """The folder of a file; the one above where it is named after a contrast, as in `T1/anna.nii.gz`."""
+    return next(one for one in path.absolute().parents if not contrast_of(_cut(one.name, WIDE)))
+
+
+def _cut(name: str, ends: str) -> str:
+    return re.split(ends, unicodedata.normalize("NFC", name))[0]
+
+
+def further(name: str) -> list[str]:
+    """The words of a name but those of its contrast."""
+    return [word for word in words(name) if not contrast_of(word)]
+
+
+def alike(one: list[str], other: list[str]) -> int:
+    """How many words two names begin or end with alike, by which candidates are ordered."""
+    return max(_leading(one, other), _leading(one[::-1], other[::-1]))
+
+
+def _leading(one: list[str], other: list[str]) -> int:
+    return next((k for k, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
