@@ -47,8 +47,8 @@ class Worker:
         parser = workflow(**{"inferer::progress": False, **options}).parser
         self.rebuilder, self.output = (parser.get_parsed_content(name) for name in ("rebuilder", "output"))
 
-    def rebuild(self, scan: Scan) -> dict:
-        """A scan -> its row of the summary."""
+    def rebuild(self, scan: Scan) -> list[dict]:
+        """A scan -> its rows of the summary."""
         return rebuild_scan(scan, self.rebuilder, self.output)
 
 
@@ -63,8 +63,8 @@ def join_cluster() -> tuple[dict[str, int], int]:
     raise InputError(f"The cluster has {machines}: expected a GPU or two cores on a machine. Add one.")
 
 
-def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]:
-    """Gives each idle worker the next scan, or the scan of a worker that died. Yields (index of the scan, its row)."""
+def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, list[dict]]]:
+    """Gives each idle worker the next scan, or the scan of a worker that died. Yields (index of the scan, its rows)."""
     waiting, tries, left = deque(range(len(scans))), Counter[int](), len(scans)
     running = {worker.__ray_ready__.options(max_task_retries=-1).remote(): (worker, None) for worker in workers}
     while left:
@@ -73,7 +73,7 @@ def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]
         (done,), _ = ray.wait(list(running))
         worker, index = running.pop(done)
         try:
-            row = ray.get(done)
+            own = ray.get(done)
         except RayError as error:
             if index is None:
                 logger.warning(f"A worker could not start: {error}")
@@ -85,7 +85,7 @@ def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]
                 waiting.append(index)
                 continue
             why = f"{name}: its worker died {TRIES} times, perhaps for want of memory. Do it elsewhere."
-            row = {"input": name, "outcome": "failed", "warnings": why}
+            own = [{"input": name, "outcome": "failed", "warnings": why}]
         else:
             if waiting:
                 following = waiting.popleft()
@@ -95,7 +95,7 @@ def rows(workers: Sequence, scans: Sequence[Scan]) -> Iterator[tuple[int, dict]]
                 ray.kill(worker)
         if index is not None:
             left -= 1
-            yield index, row
+            yield index, own
 
 
 def main(**options: Any) -> None:

@@ -148,10 +148,10 @@ class Node:
         for scan in found:
             if self.stop.is_set():
                 return
-            rows.append(rebuild_scan(scan, self.rebuilder, self.output))
-            if "result" in rows[-1]:
-                logger.info(f"{scan.name} {rows[-1]['outcome']}, {rows[-1]['seconds']:g} s.")
-            elif shutil.disk_usage(self.spool.path).free < 1 << 28:  # bytes
+            rows += (own := rebuild_scan(scan, self.rebuilder, self.output))
+            for row in (one for one in own if "result" in one):
+                logger.info(f"{row['input']} {row['outcome']}, {row['seconds']:g} s.")
+            if not any("result" in row for row in own) and shutil.disk_usage(self.spool.path).free < 1 << 28:  # bytes
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         made = {Path(row["result"]).name for row in rows if "result" in row}
         for record in results.glob("[!.]*_sr.json"):

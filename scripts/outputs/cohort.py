@@ -19,6 +19,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import InputError, flag, logger, printable
+from ..files import stem
 from ..inputs.bids import REPORTS, reports
 from ..inputs.scan import Scan
 from ..pages.index import check_foreign_index
@@ -77,7 +78,7 @@ def failure(outcomes: Sequence[str], verb: str) -> str:
 
 
 def keep_summary(
-    rows: Iterable[tuple[int, Mapping]],
+    rows: Iterable[tuple[int, Sequence[Mapping]]],
     scans: Sequence[Scan],
     output: Output,
     skipped: Sequence[tuple[str, str]] = (),
@@ -86,7 +87,7 @@ def keep_summary(
     """Writes `summary.csv` and `index.html` as the work goes on, in the order of the scans, and logs each scan.
 
     Args:
-        rows: (index of the scan, row of `rebuild_scan`), in the order in which scans are done.
+        rows: (index of the scan, rows of `rebuild_scan`), in the order in which scans are done.
         skipped: `Selection.skipped`.
         allow_failures: whether the exit code is 0 in any case, and not 1 if a scan failed or all were skipped.
     """
@@ -94,7 +95,7 @@ def keep_summary(
     left_out = [{"input": name, "outcome": "skipped", "warnings": why} for name, why in skipped]
     folder = _reports(output, scans)
     summary = folder / "summary.csv"
-    done: dict[int, Mapping] = {}
+    done: dict[int, Sequence[Mapping]] = {}
     written = -math.inf
     try:  # before hours of work, not after
         check_foreign_index(folder)
@@ -105,9 +106,9 @@ def keep_summary(
         raise InputError(f"output_dir {output.folder} cannot be written ({error}). Choose another one.") from error
     with _kept_log(folder, output.version):
         logger.info(f"Results go to {output.folder}" + f", their index to {folder}" * (folder.name == REPORTS) + ".")
-        for index, row in rows:
-            done[index] = row
-            if row["outcome"] not in ("failed", "skipped"):
+        for index, own in rows:
+            done[index] = own
+            for row in (one for one in own if one["outcome"] not in ("failed", "skipped")):
                 steps = f", {row['steps']} step{'s' * (row['steps'] != 1)}, {row['seconds']:g} s"
                 took = steps if row["outcome"] == "rebuilt" else ""
                 result = os.path.relpath(row["result"], output.folder)
@@ -116,10 +117,10 @@ def keep_summary(
             due = len(done) == len(scans) or now - written >= INDEX_PAUSE
             written = now if due else written
             try:
-                add_rows(summary, [*(done[index] for index in sorted(done)), *left_out], due)
+                add_rows(summary, [*(row for index in sorted(done) for row in done[index]), *left_out], due)
             except (OSError, InputError) as error:
                 logger.warning(f"{summary} cannot be written ({error}).")
-    why = failure([row["outcome"] for row in done.values()], "failed")
+    why = failure([row["outcome"] for own in done.values() for row in own], "failed")
     if why and not allowed:
         raise SystemExit(why)
     if why:
@@ -164,8 +165,8 @@ def rebuild_scans(
 
 def _each(
     rebuilder: Rebuilder, output: Output, scans: Sequence[Scan], begin: float | None
-) -> Iterator[tuple[int, dict]]:
-    """Index and row of each scan as it is done. With jobs, `begin` is the time from which on a result is theirs."""
+) -> Iterator[tuple[int, list[dict]]]:
+    """Index and rows of each scan as it is done. With jobs, `begin` is the time from which on a result is theirs."""
     left = dict(enumerate(scans))
     hidden = None if len(scans) > 1 else True  # null hides it where there is no terminal
     with tqdm(total=len(scans), desc="scans", unit="scan", disable=hidden) as bar:
@@ -173,14 +174,15 @@ def _each(
             for index, scan in list(left.items()):
                 bar.set_postfix_str(printable(Path(scan.name).name))
                 try:
-                    row = rebuild_scan(scan, rebuilder, output, wait)
+                    rows = rebuild_scan(scan, rebuilder, output, wait)
                 except Timeout:
                     if begin is None:
                         logger.info(f"{scan.name}: another run is at it. Its turn comes again at the end.")
                     continue
-                if begin is not None and row["outcome"] == "complete already":
-                    written = file_of(scan.result, ".json").stat().st_mtime
-                    row["outcome"] = "rebuilt" if written >= begin else row["outcome"]
+                for row in (one for one in rows if one["outcome"] == "complete already"):
+                    result = Path(row["result"])
+                    written = file_of(result.with_name(stem(result.name)), ".json").stat().st_mtime
+                    row["outcome"] = "rebuilt" if begin is not None and written >= begin else row["outcome"]
                 bar.update()
                 del left[index]
-                yield index, row
+                yield index, rows

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 from filelock import Timeout
@@ -41,11 +42,12 @@ def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, outpu
     maps = rebuilder.error_maps
     if output.as_dicom(scan):
         check_series_folder(scan.result)
-    if (earlier := other_source(scan)) is not None:
-        raise InputError(
-            f"{scan.result} holds the result of {earlier.resolve()}, which that of {scan.name} would replace. Set "
-            "another --output_dir for each, or give the folder that holds both."
-        )
+    for one in (scan, *scan.stacks):  # of which each may be rebuilt alone
+        if (earlier := other_source(one)) is not None:
+            raise InputError(
+                f"{one.result} holds the result of {earlier.resolve()}, which that of {one.name} would replace. Set "
+                "another --output_dir for each, or give the folder that holds both."
+            )
     check_error_map(scan, rebuilder)
     if len(stacks) > 1 and rebuilder.check:
         raise InputError("--check is of one stack, not of several. Leave out --check or --together.")
@@ -84,31 +86,48 @@ def _placed(
     return None, [None] * len(stacks), warnings
 
 
-def _rebuild_and_write(
-    scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output, made: Mapping, begin: float
-) -> tuple[Rebuilt, Record]:
-    """The rebuilt scan, and its record; the result and its error map are written."""
-    stem, maps = scan.result, rebuilder.error_maps
-    if scan.mark:
-        logger.warning(f"{scan.name}: {scan.mark}")
-    guide, guides, warnings = _placed(scan, stacks, rebuilder)  # one that does not fit loses no old result
-    for path in (file_of(stem, ".json"), file_of(scan.page, ".html")):  # from here on the old result does not count
+def _forget(scan: Scan) -> None:
+    """From here on an old result does not count."""
+    for path in (file_of(scan.result, ".json"), file_of(scan.page, ".html")):
         path.unlink(missing_ok=True)
     clear_error_map(scan)
+
+
+def _alone(scan: Scan) -> Scan:
+    """The first of several stacks, with which no other goes: its result has its own name."""
+    first = scan.each[0]
+    return replace(scan, name=first.name, files=first.files, result=first.result)
+
+
+def _rebuild_and_write(
+    scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output, made: Mapping, begin: float
+) -> tuple[Scan, Rebuilt, Record]:
+    """The scan as it was rebuilt, and its record; the result and its error map are written."""
+    maps, marks = rebuilder.error_maps, [one for one in (scan.mark, scan.remark) if one]
+    for mark in marks:
+        logger.warning(f"{scan.name}: {mark}")
+    guide, guides, warnings = _placed(scan, stacks, rebuilder)  # one that does not fit loses no old result
+    _forget(scan)
     each = rebuilder.each(stacks, guides)
     rebuilt, facts, others = each[0], list[dict](), list[Scan]()
     if len(each) > 1:
         rebuilt, facts = make_together([one.name for one in scan.stacks], each)
         others = [one for one, fact in zip(scan.stacks, facts) if fact["Share"]][1:]
+        if not others:
+            _forget(scan := _alone(scan))
     header, guided_by = rebuilt.slices.meta.get("header", {}), None if guide is None else guide.scan
     check = rebuilder.checked(stacks[0]) if rebuilder.check else None
     if check is not None:
         logger.log(logging.INFO if check.expected >= WORTH else logging.WARNING, f"{scan.name}: {check}.")
     test = "" if check is None else str(check)
-    warnings = [*([scan.mark] if scan.mark else []), *warnings]
+    warnings = [*marks, *warnings]
     said = warnings_of(scan, rebuilt, warnings, facts, guide)
     path = results.write(
-        *(scan, stem, rebuilt.volume, header, output, made), others=others, guide=guided_by, warnings=said, test=test
+        *(scan, scan.result, rebuilt.volume, header, output, made),
+        others=others,
+        guide=guided_by,
+        warnings=said,
+        test=test,
     )
     if rebuilt.motion_said:
         logger.warning(f"{scan.name}: {rebuilt.motion_said}")
@@ -123,32 +142,43 @@ def _rebuild_and_write(
         seconds=round(time.perf_counter() - begin, 1),
         **{**made, "Version": output.version, "Device": str(rebuilder.device), "Bfloat16": rebuilder.inferer.bfloat16},
     )
-    return rebuilt, record
+    return scan, rebuilt, record
 
 
-def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> dict:
-    """Rebuilds a scan, or writes its missing page; its row."""
-    begin, stem, maps = time.perf_counter(), scan.result, rebuilder.error_maps
-    page, made = file_of(scan.page, ".html"), output.made_from(scan)
-    page_name = name_from(stem, page)
-    record = complete(stem, made, asked(maps), rebuilder.check)
+def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> tuple[dict, list[Scan]]:
+    """Rebuilds a scan, or writes its missing page; its row, and the stacks that were left out of it."""
+    begin, maps, made = time.perf_counter(), rebuilder.error_maps, output.made_from(scan)
+    record = complete(scan.result, made, asked(maps), rebuilder.check)
+    if record is None and scan.stacks:
+        record = complete(scan.stacks[0].result, made, asked(maps), rebuilder.check)
+        scan = scan if record is None else _alone(scan)
     outcome = "rebuilt" if record is None else "page written"
+    page_name = name_from(scan.result, file_of(scan.page, ".html"))
     if record is not None and (page_name in record["Results"] or not output.report):
-        return _row(scan, record, "complete already")
-    for one in {stem, scan.page}:
+        return _row(scan, record, "complete already"), _left_out(scan, record)
+    for one in {scan.result, scan.page}:
         remove_partials(one)
         remove_partials(error_stem(one))
     stacks = [rebuilder.measure(one.source) for one in scan.each]
     if record is None:
         check_scan(scan, stacks, rebuilder, output)
-        rebuilt, record = _rebuild_and_write(scan, stacks, rebuilder, output, made, begin)
+        scan, rebuilt, record = _rebuild_and_write(scan, stacks, rebuilder, output, made, begin)
     else:
-        rebuilt = Rebuilt(stacks[0], results.read(stem.parent / next(iter(record["Results"]))))
+        rebuilt = Rebuilt(stacks[0], results.read(scan.result.parent / next(iter(record["Results"]))))
     if output.report:
-        write_page(page, rebuilt, record, read_error_map(stem, record), stacks[1:])
-        record = record.replaced(Results={**record["Results"], page_name: state(page)})
-    write_json(file_of(stem, ".json"), record)
-    return _row(scan, record, outcome)
+        page, others = file_of(scan.page, ".html"), zip(stacks[1:], record.get("Stacks", ())[1:])
+        write_page(
+            page, rebuilt, record, read_error_map(scan.result, record), [one for one, how in others if how["Share"]]
+        )
+        record = record.replaced(Results={**record["Results"], name_from(scan.result, page): state(page)})
+    write_json(file_of(scan.result, ".json"), record)
+    return _row(scan, record, outcome), _left_out(scan, record)
+
+
+def _left_out(scan: Scan, record: Mapping) -> list[Scan]:
+    """The stacks that the record of a volume of several leaves out, each a scan of its own."""
+    facts = zip(scan.stacks[1:], record.get("Stacks", ())[1:])
+    return [replace(one, guides=scan.guides) for one, fact in facts if not fact["Share"]]
 
 
 def _row(scan: Scan, record: Mapping, outcome: str) -> dict:
@@ -159,22 +189,23 @@ def _row(scan: Scan, record: Mapping, outcome: str) -> dict:
     return {"input": scan.name, "result": str(result), **record["Summary"], **guide, "outcome": outcome}
 
 
-def rebuild_scan(scan: Scan, rebuilder: Rebuilder, output: Output, wait: bool = True) -> dict:
+def rebuild_scan(scan: Scan, rebuilder: Rebuilder, output: Output, wait: bool = True) -> list[dict]:
     """Rebuilds a scan, unless it is complete. Writes the result, its page if asked, and last its record.
 
     A page that is missing is written from a result that is complete. Another run that is at this scan is waited for, or
     else there is a `filelock.Timeout`.
 
     Returns:
-        The scan's row of `summary.csv`. A scan that fails or is skipped is logged, and its row says why.
+        The rows of `summary.csv`: the scan's, and those of stacks that were left out of it and rebuilt alone. A scan
+        that fails or is skipped is logged, and its row says why.
     """
     name = scan.name
     if output.format == "dicom" and not scan.is_dicom:
         logger.warning(f"{name} is skipped: it is not DICOM. Set --output_format auto for both kinds.")
-        return {"input": name, "outcome": "skipped", "warnings": "not DICOM"}
+        return [{"input": name, "outcome": "skipped", "warnings": "not DICOM"}]
     try:
         with alone(scan.result, wait):
-            return _rebuild_or_complete(scan, rebuilder, output)
+            row, left = _rebuild_or_complete(scan, rebuilder, output)
     except Timeout:
         raise
     except Exception as error:
@@ -184,4 +215,5 @@ def rebuild_scan(scan: Scan, rebuilder: Rebuilder, output: Output, wait: bool = 
         logger.error(f"error: {mistake or error}", exc_info=error if mistake is None else None)
         earlier = None if other_source(scan) is not None else complete(scan.result, {})  # this failure did not cost it
         row = {"input": name} if earlier is None else _row(scan, earlier, "failed")
-        return {**row, "outcome": "failed", "warnings": str(mistake or error)}
+        return [{**row, "outcome": "failed", "warnings": str(mistake or error)}]
+    return [row, *(row for one in left for row in rebuild_scan(one, rebuilder, output))]

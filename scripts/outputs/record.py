@@ -126,7 +126,8 @@ def _description(
         what = "Not rebuilt: the slices are at the target of DRIFT already."
     elif rebuilt.slices.constant:
         what = "Not rebuilt: the scan is constant."
-    return f"Made of {sum(stack['Share'] > 0 for stack in stacks)} stacks. {what}" if stacks else what
+    joined = sum(stack["Share"] > 0 for stack in stacks)
+    return f"Made of {joined} stacks. {what}" if joined > 1 else what
 
 
 def warnings_of(

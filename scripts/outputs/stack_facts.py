@@ -17,17 +17,15 @@ from ..stack.grid import SIDES, centre
 
 
 def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Rebuilt, list[dict[str, Any]]]:
-    """A single volume of several stacks, the reference first, and the facts on each, as the record has them."""
+    """A single volume of several stacks, the reference first, and the facts on each, as the record has them.
+
+    Where no other stack goes with the first, the volume is its own.
+    """
     stacks = [Stack.of(one.slices, one.volume) for one in rebuilt]
     for name, stack in zip(names, stacks):
         if stack.measured.constant:
             raise InputError(f"{name} is constant: expected a head. Leave it out with --exclude.")
     volume, parts = together(stacks)
-    if not any(part.share for part in parts[1:]):
-        whys = "; ".join(f"{name} {_why_left_out(part)}" for name, part in zip(names[1:], parts[1:]))
-        raise InputError(
-            f"{names[0]}: no other stack goes with it: {whys}. Leave out --together, or name another --reference."
-        )
     facts = [_facts(name, stack, part, volume) for name, stack, part in zip(names, stacks, parts)]
     for index, fact in enumerate(facts):
         said = rebuilt[index].motion_said if index else ""  # the record has an entry on the first one
@@ -35,7 +33,8 @@ def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Reb
         fact["Warnings"] += [one for one in doubts if one]
         for warning in fact["Warnings"]:
             logger.warning(warning)
-    return replace(rebuilt[0], volume=volume, spread=None), facts
+    joined = any(part.share for part in parts[1:])
+    return replace(rebuilt[0], volume=volume, spread=None) if joined else rebuilt[0], facts
 
 
 def _why_left_out(part: Part) -> str:
@@ -54,7 +53,7 @@ def _doubt(fact: Mapping[str, Any], part: Part, stack: Stack) -> str | None:
     """Why a stack may not belong to the others; None where it does."""
     name, agreement = fact["Name"], fact["Agreement"]
     if agreement is None:
-        return f"{name} is left out: it {_why_left_out(part)}."
+        return f"{name} is left out and rebuilt alone: it {_why_left_out(part)}."
     if agreement > (limit := explained(stack)):
         return (
             f"{name} differs from the result by {100 * agreement:.1f} %, more than the {100 * limit:.1f} % of a still "
