@@ -27,7 +27,7 @@ MODULES = (  # whose constants the page shares
     *(
         "inputs.readers",
         "inputs.transforms",
-        "inputs.weighting",
+        "inputs.names",
         "inputs.identity",
         "inputs.roles",
         "inputs.kinds",
@@ -44,7 +44,8 @@ MODULES = (  # whose constants the page shares
 
 
 IDENTITY = (  # attributes that say whose head an image shows, and by which contrast
-    "PatientName PatientID StudyInstanceUID SeriesInstanceUID EchoTime InversionTime RepetitionTime ContrastBolusAgent"
+    "PatientName PatientID StudyInstanceUID SeriesInstanceUID EchoTime InversionTime RepetitionTime ContrastBolusAgent "
+    "ScanOptions SpectrallySelectedSuppression SOPClassUID AnatomicRegionSequence PatientSpeciesCodeSequence"
 ).split()
 
 

@@ -95,16 +95,21 @@ type ReadScan = Omit<Scan, "sources"> & {
 
 /** Whose head a scan shows and by which contrast, see scripts/inputs/identity.py. */
 interface Identity {
-  person: string[];
-  /** The person without a number that a converter may have written. */
-  perhaps: string[];
-  /** Study of DICOM and sidecars, session of BIDS; empty where there is none. */
+  /** Patient and study of DICOM and of sidecars, folder and subject of BIDS; empty where no standard says it. */
+  head: string[];
+  /** Of a subject of BIDS; empty where there is none. */
   session: string;
-  /** Empty where nothing says it. */
-  weighting: string;
-  agent: boolean | undefined;
+  /** The contrast for people, what says it, a remark on names, and what names alone say; empty where nothing says it. */
+  shows: { contrast: string; source: string; remark: string; named: string };
+  /** The contrast by a standard; of BIDS suffix and entities. */
+  stated: string[];
+  agent: boolean;
+  fatSaturated: boolean;
   /** Times of echo, inversion and repetition, in ms; NaN where they are missing. */
   times: number[];
+  /** Words of a file's name that say no contrast. */
+  words: string[];
+  folder: string;
 }
 
 /** A volume with its affine. */

@@ -1,50 +1,66 @@
-"""Whose head a file shows in the page's modules: as the command says, in folders of many people."""
+"""Whose head a file shows to the page, and by which contrast: as the command says, in folders of many people."""
 
 import json
-from pathlib import Path
 
-from scripts.inputs.identity import Identity
+from benchmarks.names import layouts
+from scripts.inputs.heads import heads
+from scripts.inputs.kinds import remark_on
+from scripts.inputs.names import contrast_of, words
+from scripts.inputs.scan import Scan
 from tests.bundle.test_web import exported, head, javascript, pytestmark
-from tests.corpus.situations import bids, nifti
-from tests.inputs import names
+from tests.corpus.situations import NAMES, bids, nifti
+from tests.inputs.test_examination import PEOPLE
 
 __all__ = ["exported", "pytestmark"]
 OF_NAMES = """
-    const [{ besideOf, ofFile }] = await get("inputs/identity.js");
+    const [{ headsOf, ofFile }] = await get("inputs/identity.js");
     for (const paths of JSON.parse(await readFile(given[0], "utf8"))) {
-      const placed = paths.map((path) => path.split("/")).map((parts) => [parts.slice(0, -1).join("/"), parts.at(-1)]);
-      const beside = (folder) => besideOf(placed.filter(([own]) => own === folder).map(([, name]) => name));
-      say(placed.map(([folder, name]) => ofFile(folder, name, {}, beside(folder), undefined)));
+      const found = paths.map((path) => {
+        const [name, ...above] = path.split("/").reverse();
+        const identity = ofFile(above.reverse().join("/"), name, {}, [], undefined);
+        return { files: [{ name: `${name}.nii.gz` }], identity };
+      });
+      say(found.map((one) => [headsOf(found)(one), one.identity]));
     }"""
-FURTHER = [
-    "7_t2_tse_tra 9_t1_mprage_sag",
-    "7_t2_tse_20190102 9_T1W_SENSE_3a PD01_3_T2_e1 PD_03_T2 TCGA-06-0125_T2 sub-T1_x_FLAIR_3 T1/T1 T1/T2",
-    "case_001_0000 case_001_0001 case_002_0000",
-    "T1/anna T2/anna visit_T2/MPRAGE",
-    "anna_t2_tse_p2 anna_t1_p3 P1_T1_post P2_T1_post_op",
-    "sub-km01_ses-post_T1w sub-km01_ses-pre_ce-gd_T1w acq-post_T1w T1_w-o_contrast",
-    "t2_fl2d_tra_hemo T2W_FFE t2_tirm_cor_fs Müller_T2* FLAIR_to_T1 T1c+",
-]
 
 
 def test_names_say_the_same_as_to_the_command(tmp_path):
-    layouts = [*map(list, names.layouts(50)), *(line.split() for line in FURTHER), [one for one, _ in names.names(100)]]
-    (tmp_path / "names.json").write_text(json.dumps(layouts))
-    for k, (layout, said) in enumerate(zip(layouts, javascript(OF_NAMES, tmp_path / "names.json"), strict=True)):
-        root = tmp_path / str(k)
-        for name in layout:
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / f"{name}.nii.gz").touch()
-        for name, own in zip(layout, said, strict=True):
-            theirs = Identity.of(root / f"{name}.nii.gz")
-            folder = str(Path(theirs.person[0]).relative_to(root)).removeprefix(".")
-            assert own["person"] == [folder, *theirs.person[1:]], name
-            assert own["perhaps"] == [folder, *theirs.perhaps[1:]], name
-            assert (own["session"], own["weighting"], own.get("agent")) == (
-                theirs.session,
-                theirs.weighting,
-                theirs.agent,
-            ), name
+    every = [list(layout) for layout in layouts(60)] + [people.replace("|", "").split() for people in PEOPLE]
+    every += [["sub-km01_ses-post_T1w", "sub-km01_ses-pre_ce-gd_T1w", "sub-1_acq-x_mask"], [*NAMES]]
+    (tmp_path / "names.json").write_text(json.dumps(every))
+    for k, (layout, said) in enumerate(zip(every, javascript(OF_NAMES, tmp_path / "names.json"), strict=True)):
+        paths = [tmp_path / str(k) / f"{name}.nii.gz" for name in layout]
+        scans = [Scan(path.name, path, (path,), path) for path in paths]
+        of, pairs = heads(scans), {}
+        for scan, (theirs, own) in zip(scans, said, strict=True):
+            pairs.setdefault(theirs, set()).add(of[scan.source])
+            one = scan.identity
+            shows = dict(
+                one.shows._asdict(), remark=own["shows"]["remark"] if "_Eq_" in scan.name else one.shows.remark
+            )
+            assert (own["shows"], own["session"], own["agent"]) == (shows, one.session, one.agent), scan.name
+            assert (own["stated"], own["words"]) == ([*one.stated], [*one.words]), scan.name
+        assert all(len(one) == 1 for one in pairs.values()) and len(pairs) == len({*of.values()}), layout
+
+
+def test_words_are_cut_as_the_command_cuts_them():
+    names = [
+        *NAMES,
+        "AxT2",
+        "FLAIRax",
+        "T2增强T1",
+        "Ünï_T2w",
+        "Mu\u0308ller-T1",
+        "T1D02",
+        "3DT1_SPACE",
+        "a.b c+d T2*",
+        "t2w/o",
+    ]
+    code = """
+        const [{ contrastOf, words }, { remarkOn }] = await get("inputs/names.js", "inputs/kinds.js");
+        say(JSON.parse(given[0]).map((name) => [words(name), contrastOf(name), remarkOn(name)]));"""
+    (said,) = javascript(code, json.dumps(names))
+    assert said == [[words(name), contrast_of(name), remark_on(name)] for name in names]
 
 
 FOLDERS = """

@@ -1,4 +1,4 @@
-"""The page leaves out what shows no head, as the command does: by headers, sidecars and names; and what is cut."""
+"""The page leaves out what shows no head, as the command does: by headers, sidecars and voxels; and what is cut."""
 
 import json
 import zipfile
@@ -11,6 +11,7 @@ from scripts.inputs import kinds
 from scripts.stack import contents
 from tests.bundle.test_web import HEAD, axial, exported, in_node, javascript, pytestmark, series
 from tests.corpus.dicom import dicom, without
+from tests.corpus.situations import statistic
 from tests.stack.test_contents import OTHERS, SCANS, VARIANTS
 
 __all__ = ["exported", "pytestmark"]
@@ -19,7 +20,11 @@ SHOWN = [  # fields of sidecars
     *({"ImageType": ["DERIVED", "PRIMARY", word]} for word in sorted(kinds.MEASURES | kinds.CONTRASTS)),
     *({"ImageType": ["ORIGINAL", "PRIMARY", word]} for word in ["T2 MAP", "T2", "ASL", "TRACEW", "M", "SW_P", "SW_M"]),
     *({"BodyPartExamined": part} for part in ["Right hip", "LSPINE", "HEADNECK", "HIPPOCAMPUS", "Brain/neck"]),
-    *({key: "KNEE", "ProtocolName": name} for key in ("BodyPart", "BodyPartExamined") for name in ("t2", "T2 Kopf")),
+    *({key: "KNEE", "ProtocolName": name} for key in ("BodyPart", "BodyPartExamined") for name in ("t2", "T2 brain")),
+    *(
+        {"AnatomicalOrientationType": one, "QualityControlImage": two}
+        for one, two in (("QUADRUPED", "NO"), ("", "YES"))
+    ),
     *(
         {"ScanningSequence": said, "MRAcquisitionType": kind}
         for said in ("EP_SE", "SE", "EP\\GR")
@@ -41,24 +46,15 @@ SHOWN = [  # fields of sidecars
     {"ImageType": 5, "Units": None},
     {},
 ]
-NAMED = (  # of series, and of files
-    "3DpCASL post_perfusion AX_DWI_b1000 t2_tse_different_readmissions ADC cmrr_mbep2d_SBRef mIP_Images(SW) "
-    "t1_subtraction sub-01_T2w sub t1_dixon_F fat_only inv1 mp2rage_INV-2 T2Map wm csf c1 pve_1 bias_field aparc+aseg "
-    "brain_mask sub-01_dseg GM_1965_T2 T2_GM_1965 T2_pve_1 T1_sub T1_sub-2 posterior_fossa_T2 C3N-1 T1_bias_corrected "
-    "8_swi_e1_ph sub-01_part-phase_T2w sub-01_desc-dwi_T2w t2_tse nasal head epi T1w FLAIR"
-).split()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of pydicom
 def test_an_image_shows_what_python_says_that_it_shows():
     code = """
-        const [{ doubtOf, ofSidecar }] = await get("inputs/kinds.js");
-        const [fields, names] = JSON.parse(given[0]);
-        say(fields.map((one) => ofSidecar(one) ?? null));
-        say(names.map(doubtOf));"""
-    by_sidecar, by_name = javascript(code, json.dumps([SHOWN, NAMED]))
+        const [{ ofSidecar }] = await get("inputs/kinds.js");
+        say(JSON.parse(given[0]).map((one) => ofSidecar(one) ?? null));"""
+    (by_sidecar,) = javascript(code, json.dumps(SHOWN))
     assert dict(zip(map(str, SHOWN), by_sidecar)) == {str(one): kinds.of_sidecar(one) for one in SHOWN}
-    assert dict(zip(NAMED, by_name)) == {name: kinds.doubt_of(name) for name in NAMED}
 
 
 def test_what_shows_no_head_is_left_out_of_a_folder_of_volumes(tmp_path):
@@ -98,19 +94,21 @@ def test_a_time_that_headers_lack_and_directions_that_hardly_differ_split_no_sta
 
 
 def test_the_page_opens_a_scan_before_doubtful_ones(tmp_path):
-    for name in ("b1.nii", "t2.nii", "tsnr.nii"):
-        nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / name)
+    for name, values in (("a.nii", statistic(HEAD.shape)), ("t2.nii", HEAD), ("x.nii", statistic(HEAD.shape))):
+        nib.save(nib.Nifti1Image(np.float32(values), axial()), tmp_path / name)
     code = """
         const [{ findScans, thickOf }] = await get("inputs/readers.js");
         const read = async (name) => ({ name, path: name, bytes: new Uint8Array(await readFile(name)) });
         const found = await findScans(await Promise.all(given.map(read)));
         say(thickOf(found).map(({ scan }) => scan.name.split("/").pop()));"""
     (names,) = javascript(code, *sorted(tmp_path.iterdir()))
-    assert names == ["t2.nii", "b1.nii", "tsnr.nii"]
+    assert names == ["t2.nii", "a.nii", "x.nii"]
 
 
 def test_voxels_show_what_they_show_in_the_command(tmp_path):
     volumes = {**SCANS, **{name: voxels for name, (voxels, *_) in OTHERS.items()}}
+    volumes["holes"] = np.where(OTHERS["statistic"][0] < 0, np.nan, OTHERS["statistic"][0])
+    volumes["a spike"] = np.where(SCANS["in noise"] == SCANS["in noise"].max(), 1e6, SCANS["in noise"])
     volumes |= {name: change(SCANS["in noise"], SCANS["phantom"] > 0) for name, change in VARIANTS.items()}
     for name, voxels in volumes.items():
         np.ascontiguousarray(voxels, dtype=np.float32).tofile(tmp_path / name)

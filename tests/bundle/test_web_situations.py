@@ -22,7 +22,7 @@ FOUND = """
         const of = (own, { scan, identity } = own) => [
           nameOf(own),
           scan.warnings.some((one) => one.startsWith("it may be no scan of a head")) ? "doubtful" : "thick",
-          `${identity.weighting}${identity.agent ? " with agent" : ""}`,
+          `${identity.shows.contrast}${identity.agent ? " with agent" : ""}`,
           guideOf(own) ?? "",
         ];
         say([thick.map((one) => of(one)), found.filter((one) => !thick.includes(one)).map((one) => of(one)[0])]);
@@ -43,7 +43,7 @@ def answers(roles):
 
 def short(name):
     """A file's name without the folders of BIDS; a series' without its number and dcm2niix's marks."""
-    return re.sub(r"^\d+_|^(sub|set).*/|(_e90)?$", "", name)
+    return re.sub(r"^\d+_|^(sub|set).*/|(_e\d+)?$", "", name)
 
 
 def test_the_page_takes_for_scans_what_the_command_takes(tmp_path):

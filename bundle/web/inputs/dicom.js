@@ -6,9 +6,10 @@ import { InputError, reason, refuse } from "../errors.js";
 import { length } from "../stack/acquisition.js";
 import { voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
+import { ofVoxels } from "../stack/contents.js";
 import { map } from "../stack/volume.js";
 import { namesOf, ofSeries } from "./identity.js";
-import { byContents, localizer, marked, ofHeader, reasonWith, sidecar } from "./kinds.js";
+import { localizer, marked, ofHeader, reasonWith, sidecar } from "./kinds.js";
 import { alikeAcross, stacksOf } from "./labels.js";
 import { readNifti } from "./nifti.js";
 
@@ -60,7 +61,8 @@ function valuesOf(set, key) {
   const [tag, usual] = ATTRIBUTES[key] ?? [key];
   const kind = set.elements[tag]?.vr ?? usual;
   const number = { FD: set.double, FL: set.float, SS: set.int16, US: set.uint16, UL: set.uint32, SL: set.int32 }[kind];
-  if (!set.elements[tag]?.length) return [];
+  const codes = (set.elements[tag]?.items ?? []).map(({ dataSet: one }) => `${one?.string("x00080102")} ${one?.string("x00080100")}|${one?.string("x00080104") ?? ""}`);
+  if (codes.length || !set.elements[tag]?.length) return codes;
   return number ? [String(number.call(set, tag))] : (set.string(tag) ?? "").split("\\").map((value) => value.trim());
 }
 
@@ -104,7 +106,9 @@ export async function readDicom(images, wasm) {
     const name = json.slice(0, -5); // what dcm2niix interpolates has none
     const facts = JSON.parse(FS.readFile(`/out/${name}.json`, { encoding: "utf8" }));
     const series = all.filter(({ image, header }) => (joined.get(image)?.series ?? header.string(SERIES)) === facts.SeriesInstanceUID);
-    const own = series.length ? series : all;
+    const echo = (/** @type {dicomParser.DataSet} */ header) => header.floatString("x00180081") ?? NaN;
+    const alike = series.filter(({ header }) => Math.abs(echo(header) - 1000 * facts.EchoTime) < 0.01 * echo(header)); // of several under one UID
+    const own = alike.length ? alike : series.length ? series : all;
     try {
       const scan = await readNifti({ name, bytes: FS.readFile(`/out/${name}.nii`) });
       const headers = own.map(({ header }) => header);
@@ -160,17 +164,17 @@ function stackOf(scan, facts, headers) {
   const thickness = facts.SliceThickness && length(`${name}: SliceThickness`, facts.SliceThickness, "Mend it.");
   const stated = { slice_axis: [2, "the DICOM header"], ...(thickness && { slice_thickness: [thickness, "the DICOM header"] }) };
   const [padding, limit] = ["x00280120", "x00280121"].map((tag) => (header.uint16("x00280103") ? header.int16(tag) : header.uint16(tag)));
-  if (padding === undefined) return looked({ ...scan, stated, warnings }, facts);
+  if (padding === undefined) return looked({ ...scan, stated, warnings });
   const [slope, intercept] = [header.floatString("x00281053") ?? 1, header.floatString("x00281052") ?? 0];
   const [first, last] = [padding, limit ?? padding].map((stored) => stored * slope + intercept).sort((a, b) => a - b);
   const isPadding = (/** @type {number} */ x) => x > first - Math.abs(slope) / 2 && x < last + Math.abs(slope) / 2;
   refuse(volume.data.every(isPadding), `${name}: all voxels are padding (PixelPaddingValue). Export the series again.`);
-  return looked({ ...scan, stated, warnings, volume: withoutSignal(map(volume, (x) => (isPadding(x) ? NaN : x))) }, facts);
+  return looked({ ...scan, stated, warnings, volume: withoutSignal(map(volume, (x) => (isPadding(x) ? NaN : x))) });
 }
 
-/** A series whose voxels and description show a scan, or a doubtful one, which is marked. @type {(scan: ReadScan, facts: any) => ReadScan} */
-function looked(scan, facts) {
-  const { answer, why } = byContents(scan.volume, facts.SeriesDescription || facts.ProtocolName || "");
+/** A series whose voxels show a scan, or a doubtful one, which is marked. @type {(scan: ReadScan) => ReadScan} */
+function looked(scan) {
+  const { answer, why } = ofVoxels(scan.volume);
   refuse(answer === "none", `${scan.name} is skipped: ${why}.`);
   return answer === "a scan" ? scan : marked(scan, why);
 }

@@ -4,24 +4,30 @@ import { g } from "../errors.js";
 import { largestAxis, voxelSpacing } from "../stack/grid.js";
 import { sharpness, spacingIsLost } from "../stack/spectra.js";
 import { AXES, map } from "../stack/volume.js";
-import { role } from "./identity.js";
+import { headsOf, role } from "./identity.js";
 
 /** @typedef {import("./readers.js").Found} Found */
 /** @typedef {import("./identity.js").Role} Role */
 
 const { THINNER } = constants.roles;
 
-/** Other scans and their parts beside one, by headers and names; guides first and the best of them at the head.
- * @type {(own: Found, others: Found[]) => {other: Found, role: Role}[]} */
-export function roles(own, others) {
-  const found = others.filter((other) => other.scan !== own.scan).map((other) => ({ other, role: role(own, other) }));
-  const order = (/** @type {Role} */ { what, rank }) => (what === "guides" ? rank.reduce((sum, x) => 10 * sum + x) : 1e6);
-  return found.sort((a, b) => order(a.role) - order(b.role));
+/** Other scans of a head and their parts beside one, by standards and names; guides first, in the order in which they are tried.
+ * @type {(own: Found, others: Found[], head?: (one: Found) => string) => {other: Found, role: Role}[]} */
+export function roles(own, others, head = headsOf([own, ...others.filter((one) => one.scan !== own.scan)])) {
+  const beside = others.filter((other) => other.scan !== own.scan && head(other) === head(own));
+  const found = beside.map((other) => ({ other, role: role(own, other) }));
+  const order = (/** @type {Role} */ { what, rank }) => [Number(what !== "guides"), ...rank];
+  return found.sort((a, b) => {
+    const [one, two] = [order(a.role), order(b.role)];
+    const apart = one.findIndex((x, k) => x !== two[k]);
+    return apart < 0 ? 0 : one[apart] - (two[apart] ?? 0);
+  });
 }
 
-/** The same by what they show, too: doubtful ones and those whose slices were interpolated guide none. @type {(own: Found, others: Found[]) => {other: Found, role: Role}[]} */
-export function seen(own, others) {
-  const shown = roles(own, others).map(({ other, role }) => {
+/** The same by what they show, too: doubtful ones and those whose slices were interpolated guide none.
+ * @type {(own: Found, others: Found[], head?: (one: Found) => string) => {other: Found, role: Role}[]} */
+export function seen(own, others, head) {
+  const shown = roles(own, others, head).map(({ other, role }) => {
     const why = role.what === "guides" && guidesNot(own, other);
     return { other, role: why ? /** @type {Role} */ ({ what: "is left alone", why, rank: [] }) : role };
   });

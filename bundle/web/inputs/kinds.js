@@ -1,18 +1,16 @@
-/** What an image shows, by its header, sidecar or name: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
+/** What an image shows, by its header or sidecar: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
 import constants from "../model/constants.js";
 import { g } from "../errors.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { fromBorder } from "../stack/tissue.js";
-import { doubtful, none, ofVoxels } from "../stack/contents.js";
-import { ofProtocol, split, weighting, whole } from "./weighting.js";
+import { words } from "./names.js";
 
 /** @typedef {(key: string) => string[]} Said values of an attribute, by its keyword or tag; none where it is missing */
 
 /** @type {any} */
-const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HEAD, MEASURES, OFFSET, SAYS } = constants.kinds;
-const { DOUBTED, GE_COMPONENT, GE_CREATOR, INTENT, LABELS, LOCALIZER, OF_SCANS, SPM, STATISTIC, UNITS, WEIGHTED } = constants.kinds;
-const { FEW_SLICES, SECONDS } = constants.kinds;
-const CONTRAST = new RegExp(Object.values(constants.weighting.WEIGHTINGS).join("|"));
+const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HUMAN, MEASURES, OFFSET, REMARKS, SAYS } = constants.kinds;
+const { FEW_SLICES, GE_COMPONENT, GE_CREATOR, INTENT, LABELS, LOCALIZER, SECONDS, STATISTIC, UNITS } = constants.kinds;
+const { ELSEWHERE_CODES, ENHANCED } = constants.headers;
 
 /** A doubtful scan, with its warning. @type {(scan: ReadScan, doubt: string) => ReadScan} */
 export const marked = (scan, doubt) => ({ ...scan, doubt, warnings: [...scan.warnings, constants.kinds.MARK.replace("{}", doubt)] });
@@ -30,29 +28,11 @@ export const localizer = (slices, repetition) =>
     ? LOCALIZER.replace("{}", String(slices)).replace(/\{.*?\}/, g(repetition, 3))
     : undefined;
 
-/** The doubt that a name marks, of a file without its ending or of a series; empty where it marks none. @type {(name: string) => string} */
-export function doubtOf(name) {
-  if (WEIGHTED.includes(name.split("_").at(-1) ?? "")) return "";
-  const tissue = new RegExp(`^(?:${SPM})`, "i").exec(name);
-  if (tissue) return `its name begins with '${tissue[0]}', as those of tissue maps do`;
-  const words = ["", ...split(name), ""];
-  const named = Math.max(words.findLastIndex((word) => ofProtocol(word) && CONTRAST.test(word)), 0);
-  const behind = [...words.keys()].slice(named + 1, -1).filter((k) => !/^\p{Nd}+$/u.test(words[k]));
-  for (const k of named ? behind.filter((one) => !ofProtocol(words[one])).slice(-1) : behind) {
-    const found = whole(`(${DOUBTED})(\\d*)`, words[k]);
-    if (!found || whole(OF_SCANS, words[k - 1])) continue;
-    const number = found.at(-1) || (/^\d+$/.test(words[k + 1]) ? words[k + 1] : "");
-    if (!(weighting(name) && number.length > 1) && !(found[1] === "sub" && words[k + 1])) return `its name says '${found[1]}'`;
-  }
-  return "";
-}
-
-/** What voxels and a name show, where no standard settles it. Two doubts together are none. @type {(volume: Volume, name: string) => import("../stack/contents.js").Verdict} */
-export function byContents(volume, name) {
-  const [byVoxels, byName] = [ofVoxels(volume), doubtOf(name)];
-  if (byVoxels.answer === "none" || !byName) return byVoxels;
-  const why = withoutNan(volume).data.some(Number.isNaN) ? "it has NaN voxels within" : byVoxels.why;
-  return why ? none(`${byName}, and ${why}`) : doubtful(byName);
+/** The remark on names of which a word is a body part's or a map's; empty for none. @type {(...names: string[]) => string} */
+export function remarkOn(...names) {
+  const said = names.flatMap(words).map((word) => word.toUpperCase());
+  const remarks = /** @type {[string, string[]][]} */ (Object.entries(REMARKS));
+  return said.flatMap((word) => remarks.flatMap(([why, table]) => (table.includes(word) ? [why.replace("{}", word)] : [])))[0] ?? "";
 }
 
 /** A volume whose background is no signal where it was NaN. More NaN than a few pockets within the head stay. @type {(volume: Volume) => Volume} */
@@ -70,20 +50,18 @@ const written = ([group, element]) => `x${(group * 65536 + element).toString(16)
 const text = (said, key) => said(key).join("\\");
 
 /** @type {(said: Said) => string[]} */
-const words = (said) =>
+const terms = (said) =>
   ["ImageType", "ComplexImageComponent", "VolumeBasedCalculationTechnique"].flatMap(said).map((word) => word.toUpperCase().replace(/[^\p{L}\p{N}]/gu, ""));
 
 /** @type {(among: string) => (said: Said) => boolean} */
-const says = (among) => (said) => words(said).some((word) => among.split(" ").includes(word));
-
-/** Whether the names that people gave a series speak of a kind of image. @type {(said: Said, pattern: string) => boolean} */
-const named = (said, pattern) => ["SeriesDescription", "ProtocolName"].some((key) => new RegExp(pattern).test(text(said, key).toLowerCase()));
+const says = (among) => (said) => terms(said).some((word) => among.split(" ").includes(word));
 
 /** @type {(said: Said) => string} */
 function mapsOf(said) {
-  const [kind, ...further] = words(said);
+  const [kind, ...further] = terms(said);
+  const isNamed = kind === "DERIVED" && !ENHANCED.includes(text(said, "SOPClassUID")); // there a word is the contrast
   const maps = further.filter((word) => MEASURES.includes(word) || word.endsWith("MAP"));
-  return [...maps, ...further.filter((word) => kind === "DERIVED" && CONTRASTS.includes(word))].join(", ");
+  return [...maps, ...further.filter((word) => isNamed && CONTRASTS.includes(word))].join(", ");
 }
 
 /** @type {(said: Said) => boolean} */
@@ -98,7 +76,19 @@ function isDiffusion(said) {
 function elsewhere(said) {
   const part = text(said, "BodyPartExamined").toUpperCase();
   const isElsewhere = (part.match(/[A-Z]+/g) ?? []).some((word) => ELSEWHERE.includes(word) || word.endsWith("SPINE"));
-  return isElsewhere && !named(said, HEAD) && !/HEAD|BRAIN/.test(part) && part;
+  return isElsewhere && !/HEAD|BRAIN/.test(part) && part;
+}
+
+/** The meaning of the first code of a region, where none of them is of a head. @type {(said: Said) => string | false} */
+function regionOf(said) {
+  const codes = said("AnatomicRegionSequence").map((one) => one.split("|"));
+  return codes.length > 0 && codes.every(([code]) => ELSEWHERE_CODES.includes(code)) && (codes[0][1] || codes[0][0]);
+}
+
+/** @type {(said: Said) => boolean} */
+function isAnimal(said) {
+  const species = said("PatientSpeciesCodeSequence").map((one) => one.split("|")[0].split(" ")[1]);
+  return species.some((one) => !HUMAN.includes(one)) || text(said, "AnatomicalOrientationType") === "QUADRUPED";
 }
 
 /** @type {Record<string, (said: Said) => string | boolean>} a reason of Python's -> its test; what it finds stands for {} */
@@ -109,11 +99,14 @@ const TESTS = {
   "parametric maps, not anatomy: {}": mapsOf,
   "a map in units of {}, not anatomy": (said) => UNITS.includes(text(said, "Units").toLowerCase()) && text(said, "Units"),
   "perfusion images, not anatomy": (said) =>
-    text(said, "ArterialSpinLabelingContrast") !== "" || words(said).includes("ASL") || text(said, "AcquisitionContrast") === "PERFUSION",
+    text(said, "ArterialSpinLabelingContrast") !== "" || terms(said).includes("ASL") || text(said, "AcquisitionContrast") === "PERFUSION",
   [DIFFUSION_SERIES]: isDiffusion,
   "echo-planar images, as of functional or diffusion series": (said) =>
     (said("ScanningSequence").includes("EP") || text(said, "EchoPlanarPulseSequence") === "YES") && text(said, "MRAcquisitionType") !== "3D",
   "not a head: BodyPartExamined is {}": elsewhere,
+  "not a head: AnatomicRegionSequence says {}": regionOf,
+  "an animal, by PatientSpeciesCodeSequence or AnatomicalOrientationType": isAnimal,
+  "of a phantom or a quality control, by QualityControlImage": (said) => text(said, "QualityControlImage") === "YES",
 };
 
 /** Why an image shows something else than slices of a head, by its header; undefined if it does not say so. @type {(said: Said) => string | undefined} */

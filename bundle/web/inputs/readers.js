@@ -7,8 +7,8 @@ import { none, ofVoxels } from "../stack/contents.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
-import { besideOf, ofFile } from "./identity.js";
-import { byContents, localizer, marked, ofIntent, ofSidecar, withoutNan } from "./kinds.js";
+import { ofFile } from "./identity.js";
+import { localizer, marked, ofIntent, ofSidecar, withoutNan } from "./kinds.js";
 import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
 const NIFTI = /\.nii(\.gz)?$/i;
@@ -40,7 +40,7 @@ export async function findScans(given, wasm) {
     else scans.push(found);
   }
   refuse(!scans.length, `no thick-slice scan was found. ${skipped.join(" ")} Give a scan alone.`);
-  scans.forEach(({ scan }) => scan.warnings.push(...skipped));
+  scans.forEach(({ scan, identity: { shows } }) => scan.warnings.push(...(shows.remark ? [shows.remark] : []), ...skipped));
   return scans;
 }
 
@@ -52,7 +52,7 @@ const folderOf = ({ path = "" }) => path.split("/").slice(0, -1).join("/");
 async function volumeOf(file, files, root) {
   const names = files.filter(({ name }) => NIFTI.test(name)).map(({ name }) => name.replace(NIFTI, ""));
   const stem = file.name.replace(NIFTI, "");
-  const identity = ofFile(folderOf(file), stem, fieldsOf(stem, files), besideOf(names), root);
+  const identity = ofFile(folderOf(file), stem, fieldsOf(stem, files), names, root);
   const own = [file, ...files.filter(({ name }) => name === `${stem}.json`)];
   return { scan: withSidecar(await readNifti(file), files), files: own, identity, part: 0 };
 }
@@ -73,10 +73,7 @@ export function checkLone([first, ...others]) {
 /** What guides a scan, of files that were given for that: of several, the best. @type {(own: Found, found: Found[]) => Found} */
 export function guideOf(own, found) {
   if (found.length === 1) return found[0];
-  const place = own.identity.person[0]; // guides that were given lie anywhere
-  const near = (/** @type {string[]} */ [first, ...words]) => [words.length ? place : first, ...words];
-  const given = found.map((one) => ({ ...one, identity: { ...one.identity, person: near(one.identity.person), perhaps: near(one.identity.perhaps) } }));
-  const [{ other, role }] = seen(own, given);
+  const [{ other, role }] = seen(own, found, () => ""); // guides that were given lie anywhere
   refuse(role.what !== "guides", `none of ${found.length} scans guides ${own.scan.name}. ${other.scan.name}: ${role.why}. Give a guide alone.`);
   return other;
 }
@@ -118,19 +115,14 @@ function unzip({ name, path: whole = name, bytes }) {
   }
 }
 
-/** What a volume shows: standards settle, voxels decide, names mark doubt. Two doubts together are none.
- * @type {(scan: ReadScan, files: NamedBytes[]) => import("../stack/contents.js").Verdict} */
+/** What a volume shows: standards settle, voxels decide what these leave open. @type {(scan: ReadScan, files: NamedBytes[]) => import("../stack/contents.js").Verdict} */
 function shown({ name, volume, intent }, files) {
-  const [stem, names] = [name.replace(NIFTI, ""), files.map((one) => one.name)];
-  if (names.includes(`${stem}.bval`)) return none("a diffusion series, whose b-values lie beside it");
-  const twin = names.find((one) => one.replace(NIFTI, "") === `${stem}_Eq_1`) ?? (/_Eq_\d+$/.test(stem) && "here");
-  const place = twin === "here" ? twin : `in ${twin}`;
-  if (twin) return none(`its slices lie unevenly, and dcm2niix interpolated them ${place}. Give the DICOM series`);
+  const stem = name.replace(NIFTI, "");
+  if (files.some((one) => one.name === `${stem}.bval`)) return none("a diffusion series, whose b-values lie beside it");
   const fields = fieldsOf(stem, files);
   const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), typeof fields.RepetitionTime === "number" ? 1000 * fields.RepetitionTime : 0);
   const settled = said ? `its sidecar says: ${said}` : ofIntent(intent ?? 0);
-  if (settled) return none(settled);
-  return byContents(volume, stem);
+  return settled ? none(settled) : ofVoxels(volume);
 }
 
 /** A file's text: UTF-8, else Latin-1, which older converters write. @type {(bytes: Uint8Array | undefined) => string} */

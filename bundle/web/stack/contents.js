@@ -1,11 +1,12 @@
 /** The content that the voxels of a volume show, see scripts/stack/contents.py. */
 import constants from "../model/constants.js";
+import { fromBorder } from "./tissue.js";
 import { crop, indexAlong, strides } from "./volume.js";
 
 /** @typedef {{ answer: "a scan" | "none" | "doubtful", why: string }} Verdict what an image shows, and the evidence that it may be no scan of a head */
 
 /** @type {any} */
-const { ABRUPT, BACKGROUND, BAND, CROWD, EMPTY, ENDS, EQUAL, EVEN, FEW_VALUES, FOOT, GREYS, MIDDLE, NEXT, SHOWS, SMOOTH, SPARSE } = constants.contents;
+const { ABRUPT, BACKGROUND, BAND, CROWD, EMPTY, ENDS, EQUAL, EVEN, FEW_VALUES, FOOT, GREYS, HOLES, MIDDLE, NEXT, SHOWS, SMOOTH, TAIL, SPARSE } = constants.contents;
 
 /** @type {Verdict} */
 const SCAN = { answer: "a scan", why: "" };
@@ -18,6 +19,7 @@ export const doubtful = (why) => ({ answer: "doubtful", why });
 export function ofVoxels(volume) {
   const finite = volume.data.some((x) => !Number.isFinite(x)) ? volume.data.filter(Number.isFinite) : volume.data;
   if (finite.length === 0) return SCAN;
+  if (finite !== volume.data && hasHoles(volume)) return none(SHOWS.holes);
   const least = finite.length < volume.data.length ? finite.reduce((a, x) => Math.min(a, x), Infinity) : 0;
   const whole = finite === volume.data ? volume : { ...volume, data: volume.data.map((x) => (Number.isFinite(x) ? x : least)) };
   const block = middle(whole, (count) => [Math.floor(Math.max(0, count - MIDDLE) / 2), Math.min(count, MIDDLE)]);
@@ -33,10 +35,12 @@ export function ofVoxels(volume) {
   const share = () => whole.data.reduce((count, x) => count + +(x === values[common]), 0) / whole.data.length;
   if (counts[common] > SPARSE * sorted.length) return share() > SPARSE ? none(SHOWS.sparse) : SCAN;
   const others = sorted.filter((x) => x !== values[common]);
-  const { equal, following, beside, step } = neighbours(block, values, common);
+  const [first, last] = [TAIL, 1 - TAIL].map((part) => at(others, part)); // a single voxel may have any value
+  const cut = (/** @type {number} */ x) => Math.min(Math.max(x, first), last);
+  const { equal, following, beside, step } = neighbours(block, values, common, cut);
   if (equal > EQUAL && following < NEXT) return none(SHOWS.labels);
-  const mean = others.reduce((sum, x) => sum + x, 0) / others.length;
-  if (step < SMOOTH * Math.sqrt(others.reduce((sum, x) => sum + (x - mean) ** 2, 0) / others.length)) return none(SHOWS.field);
+  const mean = others.reduce((sum, x) => sum + cut(x), 0) / others.length;
+  if (step < SMOOTH * Math.sqrt(others.reduce((sum, x) => sum + (cut(x) - mean) ** 2, 0) / others.length)) return none(SHOWS.field);
   const [low, high] = [0.01, 0.99].map((part) => at(others, part));
   const [short, long] = [high - values[common], values[common] - low].sort((a, b) => a - b);
   if (beside < ABRUPT && short > EVEN * long && share() > BACKGROUND) return doubtful(SHOWS.statistic);
@@ -49,9 +53,16 @@ export function ofVoxels(volume) {
     crowd = Math.max(crowd, end - k);
   }
   if (crowd > CROWD * Math.max(to - from, others.length / 4)) return doubtful(SHOWS.ct);
-  const lowest = others[0] + (others[others.length - 1] - others[0]) / 20;
-  const isFading = common === 0 && count((x) => x < lowest) > FOOT * others.length && share() > EMPTY;
+  const [lowest, below] = [first + (last - first) / 20, counts.slice(0, common).reduce((sum, x) => sum + x, 0) / sorted.length];
+  const isFading = below <= TAIL && count((x) => x < lowest) > FOOT * others.length && share() > EMPTY;
   return isFading ? doubtful(SHOWS.probabilities) : SCAN;
+}
+
+/** Whether much of what NaN surrounds is NaN itself. @type {(volume: Volume) => boolean} */
+function hasHoles({ data, shape }) {
+  const nan = data.reduce((count, x) => count + +Number.isNaN(x), 0);
+  const outside = fromBorder((place) => Number.isNaN(data[place]), shape, [0, 1, 2]).reduce((count, mark) => count + mark, 0);
+  return nan - outside > HOLES * (data.length - outside);
 }
 
 /** A part of a volume, by the start and the count along each axis. @type {(volume: Volume, part: (count: number) => number[]) => Volume} */
@@ -61,8 +72,8 @@ const middle = (volume, part) => crop(volume, /** @type {any} */ (volume.shape.m
 const at = (sorted, part) => sorted[Math.floor(part * (sorted.length - 1))];
 
 /** Along the axis where second most neighbours are equal: their share, and that of next values among the others; that of next values beside the commonest; the largest mean step.
- * @type {(volume: Volume, values: Float32Array, common: number) => { equal: number, following: number, beside: number, step: number }} */
-function neighbours({ data, shape }, values, common) {
+ * @type {(volume: Volume, values: Float32Array, common: number, cut: (x: number) => number) => { equal: number, following: number, beside: number, step: number }} */
+function neighbours({ data, shape }, values, common, cut) {
   const ranks = Int32Array.from(data, (x) => place(values, x));
   let [step, edges, near] = [0, 0, 0];
   const found = [[0, 1], [0, 1]];
@@ -82,7 +93,7 @@ function neighbours({ data, shape }, values, common) {
         continue;
       }
       within++;
-      steps += Math.abs(data[k] - data[k + stride]);
+      steps += Math.abs(cut(data[k]) - cut(data[k + stride]));
       unequal += +(apart > 0);
       next += +(apart === 1);
     }
