@@ -146,16 +146,16 @@ OPTIONS: dict[str, Option] = {
     "guide": Option(
         *("other scans of the head", "path"),
         "a sharp scan of another contrast of the same head, such as a 3-D T1w, or a folder with its DICOM series; it "
-        "is registered, and shows where edges are. Without SCAN, or auto: for each scan the best one that lies beside "
-        "it",
+        "is registered, and shows where edges are. Without SCAN, or auto: for each scan the first of three beside "
+        "it that fits",
         value="SCAN",
         bare="auto",
         of_scan=True,
     ),
     "together": Option(
         *("other scans of the head", "switch"),
-        "make one volume of all stacks of one head and contrast, such as an axial and a sagittal one; in folders they "
-        "are found by names and headers",
+        "make one volume of all stacks of one head and contrast, such as an axial and a sagittal one; in folders "
+        "standards say which",
     ),
     "reference": Option(
         *("other scans of the head", "pattern"),
