@@ -101,7 +101,8 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
     single = list[str]()  # of their head and contrast
     for scan in (scan for group in groups if len(group) == 1 for scan in group):
         head = [one for one in scans if one is not scan and one not in named and of[one.source] == of[scan.source]]
-        same = [one for one in head if not scan.identity.other_contrast(one.identity)]
+        own = scan.identity
+        same = [one for one in head if not own.other_contrast(one.identity) and own.contrast == one.identity.contrast]
         if same:
             reasons = few([f"not with {one.name}, for {_not_joined(scan, one, of)}" for one in same])
             logger.info(f"{scan.name} is left alone: {reasons}.")
