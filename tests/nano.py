@@ -25,6 +25,7 @@ SETTINGS = {
     "stage2_learning_rate": 5.0e-3,
     "average_decay": 0.9,
     "charbonnier_epsilon": 0.1,
+    "ssim_weight": 0.02,
     "val_interval": 1000,
     "checkpoint_interval": 1,
     "bfloat16": False,

@@ -57,7 +57,10 @@ def missing_slices(volume: Tensor, axis: int, tissue_range: IntensityRange) -> d
 
 
 def _copies(slices: Tensor, hole: float, least: float) -> dict[int, str]:
-    """Slices that repeat their neighbour. The one of the two is left out that is less alike the slice beyond it."""
+    """Slices that repeat their neighbour. The one of the two is left out that is less alike the slice beyond it.
+
+    Where more than a quarter repeat it, all slices are one, and none is a copy.
+    """
     found = {}
     for first in range(len(slices) - 1):
         one, other = slices[first], slices[first + 1]
@@ -67,7 +70,7 @@ def _copies(slices: Tensor, hole: float, least: float) -> dict[int, str]:
         before, after = slices[max(first - 1, 0)], slices[min(first + 2, len(slices) - 1)]
         later = _correlation(one, before) > _correlation(other, after)
         found[first + later] = f"a copy of slice {first + (not later) + 1}"
-    return found
+    return found if len(found) <= ODD * len(slices) else {}
 
 
 def _faults(

@@ -48,7 +48,7 @@ def test_the_summary_has_a_row_for_each_scan_and_a_column_for_each_fact(write_ni
     first, second, third = summary(bundle.out)
     assert list(first) == COLUMNS
     expected = "input result outcome slice_axis slice_thickness slice_spacing target_thickness steps seconds"
-    looks = "agreement step_ratio streak streak_steps noise error_bar guide warnings"
+    looks = "agreement step_ratio streak streak_steps noise error_bar gain guide warnings"
     assert set(f"{expected} {looks}".split()) == set(COLUMNS)
     assert inputs(bundle.out) == [str(good), str(bad), str(warned)] and first["result"] == "a, b_sr.nii.gz"
     assert [first[k] for k in ("slice_axis", "slice_thickness", "slice_spacing", "target_thickness", "steps")] == [

@@ -56,7 +56,7 @@ def test_codes_units_and_dimensions_of_the_header_survive(sform, qform, tmp_path
     nib.save(image, tmp_path / "scan.nii.gz")
     bundle(tmp_path / "scan.nii.gz")
     header = nib.load(bundle.out / "scan_sr.nii.gz").header
-    default = max(sform, qform) or 2
+    default = max(sform, qform)  # a scan without a form gains no side
     assert (int(header["sform_code"]), int(header["qform_code"])) == (sform or default, qform or default)
     assert header.get_dim_info() == (1, 0, 2) and header.get_xyzt_units() == ("mm", "msec")
 

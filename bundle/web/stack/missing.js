@@ -60,7 +60,7 @@ function copies(slices, hole, least) {
     const later = +(correlation(one, before) > correlation(other, after));
     found.set(first + later, `a copy of slice ${first + 2 - later}`);
   }
-  return found;
+  return found.size <= ODD * slices.length ? found : new Map(); // where more repeat it, all slices are one
 }
 
 /** Slices in a row that are all odd between the two beside them: of the shortest such runs the one with the oddest slice.
