@@ -10,6 +10,7 @@ from pydicom import dcmread
 from drift_mri.command import main
 from scripts.inputs.dicom import find_series
 from scripts.inputs.examination import roles
+from scripts.inputs.heads import heads
 from scripts.inputs.scan import Scan
 from tests.bundle.test_web import FLOAT32, exported, head, in_node, javascript, pytestmark
 from tests.dicom_files import ORIENTATIONS, enhanced, mr_slices, save
@@ -123,11 +124,11 @@ def test_the_scans_of_a_study_have_the_roles_that_the_command_gives_them(tmp_pat
         save(tmp_path / str(number), mr_slices(voxels, ORIENTATIONS[orientation], spacing=spacing, **attributes))
     own = dict(javascript(ROLES, tmp_path))
     scans = [Scan(one.name, one, (), tmp_path / one.name) for one in find_series(tmp_path, None)]
-    numbers = {scan.name: int(scan.name[:3]) for scan in scans}
+    numbers, of = {scan.name: int(scan.name[:3]) for scan in scans}, heads(scans)
     assert len(own) == len(scans) == len(STUDY)
     for name, parts in own.items():
         scan = next(one for one in scans if numbers[one.name] == int(name.split("_")[0]))
-        theirs = roles(scan, scans)
+        theirs = roles(scan, [other for other in scans if of[other.source] == of[scan.source]])
         assert {(int(n.split("_")[0]), what, why) for n, what, why in parts} == {
             (numbers[other.name], beside.what, beside.why) for other, beside in theirs
         }

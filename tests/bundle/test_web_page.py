@@ -403,7 +403,7 @@ def test_an_address_with_a_question_is_the_page(page, server):
 
 def test_a_scan_that_is_too_large_is_refused_before_it_fills_the_memory(page, tmp_path):
     large = np.zeros((1024, 1024, 20), np.uint8)
-    large[300:700, 300:700] = 100
+    large[300:700, 300:700] = np.random.default_rng(0).integers(50, 250, (400, 400, 20))
     assert page.drop(written(tmp_path, large, np.diag([0.25, 0.25, 5.0, 1.0]), "large.nii.gz")) is None
     page.click("[type=submit]")
     page.wait("!document.querySelector('#mistake').hidden")
