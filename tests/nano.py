@@ -72,7 +72,7 @@ def workflow(output_dir, dataset_dir, run_id, stacked=(), **overrides):
 
 def content(workflow, name, stage="stage1"):
     """A component, as the config of a stage has it."""
-    config = workflow.parser if stage == "stage1" else workflow.parser.get_parsed_content(stage).config
+    config = workflow.parser if stage == "stage1" else workflow.parser.get_parsed_content("second").config
     return config.get_parsed_content(name)
 
 

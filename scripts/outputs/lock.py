@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from ..errors import logger
 
@@ -31,6 +31,8 @@ def alone(path: Path, wait: bool = True) -> Iterator[bool]:
     locked = True
     try:
         lock.acquire()
+    except Timeout:
+        raise
     except (OSError, NotImplementedError) as error:
         if isinstance(error, OSError) and error.errno not in NO_LOCKS:
             raise OSError(error.errno, error.strerror, str(path.parent)) from error  # people know no lock file

@@ -27,6 +27,15 @@ def together(network: nn.Module) -> nn.Module:
     return idist.auto_model(network) if idist.get_world_size() > 1 else network
 
 
+def placed(network: nn.Module, device: torch.device | str) -> nn.Module:
+    """The network on a device, the weights of its 2-D convolutions with their channels last, which is faster."""
+    network.to(device)
+    for parameter in network.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return network
+
+
 def patch_loader(
     dataset: Dataset, weights: Sequence[float], samples: int, batch_size: int, num_workers: int
 ) -> DataLoader:

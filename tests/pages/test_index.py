@@ -16,6 +16,7 @@ from monai.data import MetaTensor
 from PIL import Image
 
 from scripts.inputs.scan import Scan
+from scripts.method.origin import Origin
 from scripts.outputs.record import describe
 from scripts.pages.index import glance, outliers, write_index
 from scripts.rebuild.error_map import ErrorMaps
@@ -202,7 +203,7 @@ def test_no_truth_is_marked_and_noise_that_is_drawn_out_is(name, axis, tmp_path)
         drawn_out = interpolate(slices.array, slices.acquisition, "cubic")
         result = MetaTensor(drawn_out if noise else truth.as_tensor()[0], affine=truth.affine)
         scan = Scan(name, tmp_path / name, (), tmp_path / name)
-        said = describe(scan, Rebuilt(slices, result), ErrorMaps())["Summary"]
+        said = describe(scan, Rebuilt(slices, result), ErrorMaps(), Origin.of(torch.nn.Identity()))["Summary"]
         rows.append(row(f"{noise:g}", **{**said, "warnings": ""}))
     write_index(tmp_path, rows)
     sharp, drawn_out = (one["text"] for one in Table(page(tmp_path)).rows)

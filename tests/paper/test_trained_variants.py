@@ -40,10 +40,10 @@ def test_a_variant_may_have_the_network_that_ships(sharp):
     content = {"size": "slices", "stage1_length": 2, "length": 1, "seeds": 2}
     stages = stages_to(trained.last_stage(content, 1))
     assert [stage.run_id for stage in stages] == ["stage1", "stage2"]
-    assert [stage.settings["seed"] for stage in stages] == [1, 1, 1], "a stage 1 of each seed"
+    assert [stage.settings["seed"] for stage in stages] == [1, 1], "a stage 1 of each seed"
     configs = list(map(trained.config_of, stages))
-    assert [config["network_def"] for config in configs] == [raw("train.yaml")["network_def"]] * 3
-    assert [configs[k][f"{stage.run_id}_epochs"] for k, stage in enumerate(stages)] == [4, 2, 1]
+    assert [config["network_def"] for config in configs] == [raw("train.yaml")["network_def"]] * 2
+    assert [configs[k][f"{stage.run_id}_epochs"] for k, stage in enumerate(stages)] == [4, 2]
     (start, *_) = stages_to(trained.last_stage({}, 1))
     assert start.settings["seed"] == 0, "one stage 1 of all"
     assert trained.config_of(start)["network_def"] == raw("models/tiny.yaml")["network_def"]

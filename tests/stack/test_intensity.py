@@ -68,7 +68,7 @@ def test_air_does_not_move_the_range_of_a_real_scan(name):
     inside = head_mask(torch.from_numpy(volume)).nonzero().float().mean(0).int()
     piece = torch.from_numpy(volume[tuple(slice(n - 12, n + 12) for n in inside)])
     high = intensity_range(piece).high
-    assert (piece > high / 10).float().mean() > 0.95
+    assert (piece > high / 10).float().mean() > 0.9  # fluid is dark in a FLAIR
     for noise in (0.0, 0.03 * high):
         expected = intensity_range(filling(piece, 0.3, noise))
         assert expected.high == pytest.approx(high, rel=0.03)
