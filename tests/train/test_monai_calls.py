@@ -55,7 +55,7 @@ def test_the_trainer_of_a_workflow_is_the_one_that_trains(workflow, tmp_path):
     longer = workflow()
     longer.trainer.run()
     assert same(load(folder / "stage1.pt"), weights), "complete"
-    with pytest.raises(Exception, match=r"ssim_weight was 0\.007, is 0\.5") as caught:
+    with pytest.raises(Exception, match=r"ssim_weight was 0\.02, is 0\.5") as caught:
         workflow(ssim_weight=0.5).trainer.run()
     assert isinstance(input_error(caught.value), InputError)
 
