@@ -182,9 +182,8 @@ def _fitted(slices: np.ndarray, inside: np.ndarray, pixels: tuple[float, float],
     bands, kept = _bands(len(power), widths)
     kept = kept[:, cells]
     held = kept > HELD
-    plateau, slope = _two_levels(
-        np.where(held, kept / found, 0.0), texture
-    )  # so that each error counts by its own size
+    relative = np.where(held, kept / found, 0.0)  # so that each error counts by its own size
+    plateau, slope = _two_levels(relative, texture)
     least = np.where(held, found / np.where(held, kept, 1.0), np.inf).min(1)
     plateau = np.maximum(plateau, NOISY * np.where(np.isfinite(least), least, 0.0))
     fitted = np.log((plateau[:, None] + slope[:, None] * texture) * kept + faint)
