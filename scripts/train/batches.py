@@ -9,7 +9,7 @@ from monai.inferers import Inferer, SimpleInferer
 from torch import Tensor, nn
 
 from ..errors import flag
-from ..method.flow import PathSample, endpoint_biased, state_at
+from ..method.flow import PathSample, endpoint_biased, noisy_start, state_at
 from ..method.networks import stage2_lengths
 
 THICKNESS = ("thickness",)  # the paper's stage 1 gets it beside the image; one on the slices gets lengths and rows
@@ -58,19 +58,22 @@ class PrecisionInferer(SimpleInferer):
 class FlowBatch(PrepareBatch):
     """Stage 2: states on the path from the frozen APN's estimate to the truth, for a thickness and its neighbour.
 
-    Both thicknesses of a CETA pair share the time. They make one batch, so that a step evaluates each network once, on
-    `B + P` planes. The pair's second member is a training sample of the velocity like any other.
+    Both thicknesses of a CETA pair share the time, and the noise at the start. They make one batch, so that a step
+    evaluates each network once, on `B + P` planes. The pair's second member is a training sample of the velocity like
+    any other.
 
     Attributes:
         apn: stage 1; put in evaluation mode and frozen.
         alpha: exponent of the endpoint-biased times, 2 in the paper.
         told: see `ProjectionBatch`; the first one begins with thickness and target, the second one is rows.
+        start_noise: standard deviation of the noise on estimates, of intensities in [-1, 1] (`noisy_start`).
     """
 
     apn: nn.Module
     inferer: Inferer
     alpha: float
     told: Sequence[str] = THICKNESS
+    start_noise: float = 0.0
 
     def __post_init__(self) -> None:
         self.apn.eval().requires_grad_(False)
@@ -84,8 +87,11 @@ class FlowBatch(PrepareBatch):
         thickness, x1 = stage2_lengths(conditions[0]), torch.cat([label, label[partner]])
         t = endpoint_biased(torch.rand(len(label), device=x1.device), self.alpha)
         t = torch.cat([t, t[partner]])
+        noise = torch.randn_like(label)
         with torch.no_grad():
-            x0 = self.inferer(image, self.apn, *conditions)
+            x0 = noisy_start(
+                self.inferer(image, self.apn, *conditions), torch.cat([noise, noise[partner]]), self.start_noise
+            )
         for rows in conditions[1:2]:  # a pair's thinner slices hold fewer of them
             outside = (rows < -0.5) | (rows >= image.shape[2] - 0.5)
             x1 = x1.masked_fill(outside[:, None, :, None], torch.nan)

@@ -75,6 +75,16 @@ def test_estimates_are_the_apns_at_either_thickness(made, drift):
     assert torch.equal(thickness, torch.cat([data["thickness"], data["proximal_thickness"][PAIRED]]))
 
 
+def test_states_start_at_estimates_with_noise_that_pairs_share(drift):
+    data = batch()
+    _, plain, _, _ = flow_batch(drift.apn)(data, "cpu")
+    _, path, _, _ = FlowBatch(drift.apn, PrecisionInferer(False), paper.ENDPOINT_ALPHA, start_noise=0.05)(data, "cpu")
+    noise = path.x0 - plain.x0
+    assert noise.std().item() == pytest.approx(0.05, rel=0.05)
+    assert torch.equal(path.x1, plain.x1)
+    torch.testing.assert_close(noise[len(THICK) :], noise[path.partner])
+
+
 def test_pairs_share_time_and_target(made):
     data, _, path, _, _ = made
     assert torch.equal(path.t[len(THICK) :], path.t[path.partner])
