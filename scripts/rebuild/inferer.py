@@ -1,12 +1,16 @@
 """DRIFT on a stack of slices, and the methods that sharpen planes as it does.
 
 slices -> stage 1 (planes of each family) -> stage 2 (windows, the flow) -> families weighed -> deblocked
+
+A flow that starts at noise ends at one of many images. Both families must end at the same one, so its steps come after
+the families are weighed.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -15,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad as pad_ends
 
 from ..errors import InputError, flag
+from ..method.flow import grid_noise, noisy_start
 from ..method.networks import Drift
 from ..method.schedule import N_MAX, ais_steps, euler_times, pad
 from ..method.slice_projection import SliceProjectionNetwork, neighbours
@@ -110,9 +115,21 @@ class PlaneInferer(StackInferer):
                 volume[box] = weigh_families(families, others, slices.edges[others], a.slice_spacing)
             else:
                 (volume[box],) = families
+            volume[box] = self.flow(volume[box], box, others, slices, network)
             if spread is not None:
                 spread[box] = (families[0] - families[1]).abs() / 2
         return deblock(volume, slices) if self.deblocked else volume, spread
+
+    def flow(
+        self, head: Tensor, box: tuple[slice, ...], others: Sequence[int], slices: Slices, network: nn.Module
+    ) -> Tensor:
+        """The steps that the volume takes once its families are weighed; here none.
+
+        Args:
+            head: the box on the fine grid, `(X, Y, Z)` in [-1, 1].
+            box, others: as for `stage1`.
+        """
+        return head
 
     def by_windows(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
         """Planes through overlapping windows, which Gaussian weights blend.
@@ -160,12 +177,15 @@ class DriftInferer(PlaneInferer):
     Args:
         steps: Euler steps; null for AIS, 0 for stage 1 alone.
         n_max: most steps of AIS; 1 for one step at any thickness.
+        start_noise: standard deviation of the noise at the flow's start, of intensities in [-1, 1], as the weights were
+            trained with (`flow.noisy_start`). 0 is the paper's.
         deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`), whether or not the
             result is then reconciled.
     """
 
     steps: int | None = None
     n_max: int = N_MAX
+    start_noise: float = 0.0
     deblocked: bool = False
 
     def __post_init__(self) -> None:
@@ -222,9 +242,12 @@ class DriftInferer(PlaneInferer):
     def stage2(  # type: ignore[override]  # of one network alone
         self, families: list[Tensor], slices: Slices, network: Drift
     ) -> list[Tensor]:
-        """Both stages of the paper's network; after stage 1 on the measured slices `Drift.refine`."""
+        """Both stages of the paper's network; after stage 1 on the measured slices `Drift.refine`.
+
+        With noise at the start `flow` takes the steps.
+        """
         a, device = slices.acquisition, families[0].device
-        times = euler_times(self.steps_for(a)[0]).to(device, torch.float32)
+        times = euler_times(0 if self.start_noise else self.steps_for(a)[0]).to(device, torch.float32)
         lengths = slices.lengths((a.slice_axis + 1) % 3).to(device)  # no pixel counts
         sharpen = partial(network, thickness=lengths[:, :2], times=times)
         if isinstance(network.apn, SliceProjectionNetwork):
@@ -232,3 +255,19 @@ class DriftInferer(PlaneInferer):
                 return families
             sharpen = partial(network.refine, modulations=network.modulations(lengths, times), times=times)
         return [self.by_windows(planes, sharpen) for planes in families]
+
+    def flow(  # type: ignore[override]  # of one network alone
+        self, head: Tensor, box: tuple[slice, ...], others: Sequence[int], slices: Slices, network: Drift
+    ) -> Tensor:
+        """The flow from noise at its start: an Euler step on the planes along either in-plane axis, in turn."""
+        a, device = slices.acquisition, device_of(network)
+        times = euler_times(self.steps_for(a)[0]).to(device, torch.float32)
+        if not self.start_noise or len(times) == 1:
+            return head
+        modulations = network.modulations(slices.lengths(others[0]).to(device), times)
+        x = noisy_start(head, grid_noise(slices.fine_shape)[box], self.start_noise)
+        for n, other in zip(range(len(times) - 1), cycle(others)):
+            step = partial(network.refine, modulations=modulations[n : n + 1], times=times[n : n + 2])
+            planes = self.by_windows(planes_of(x, a.slice_axis, other).to(device), step)
+            x = planes[:, 0].movedim((1, 2), (a.slice_axis, other)).cpu()
+        return x
