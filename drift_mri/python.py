@@ -97,6 +97,7 @@ def rebuild(
     target_thickness: float | None = None,
     slice_axis: int | None = None,
     noise: float | str = "auto",
+    sharp: bool = False,
     isotropic: bool = False,
     motion: bool = True,
     error_map: bool = False,
@@ -119,6 +120,7 @@ def rebuild(
         target_thickness: to reach, in mm. None takes the finer in-plane spacing, within the trained range.
         slice_axis: array axis of the slices, 0 to 2. None takes the header's, else the axis of the largest spacing.
         noise: standard deviation of the slices' noise, in % of the range of tissue; `"auto"` to estimate it.
+        sharp: take the flow to its end: a result as sharp as a scan, whose detail is drawn from what heads look like.
         isotropic: resample the pixels to the target too.
         motion: take the slices of a head that moved between the packages of its stack back to their places; False
             leaves them.

@@ -169,6 +169,12 @@ OPTIONS: dict[str, Option] = {
         value="MM",
         of_scan=True,
     ),
+    "sharp": Option(
+        *("method", "switch"),
+        "take the flow to its end: a result as sharp as a scan. Its detail is drawn from what heads look like: PSNR "
+        "falls, lesions may be drawn or lost (docs/limits.md), and it takes longer",
+        of_scan=True,
+    ),
     "isotropic": Option(
         *("method", "switch"),
         "resample the pixels to the target too, so that the result has cubes for voxels",

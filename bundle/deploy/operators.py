@@ -74,8 +74,8 @@ class Rebuilding(Operator):
         with noted(self.failures, series.name):
             rebuilt = self.rebuilder(self.rebuilder.measure(series))
             array, affine = rebuilt.volume.as_tensor().numpy(), np.asarray(rebuilt.volume.affine)
-            by = Origin.of(self.rebuilder.network).said(self.made_with[0])
-            write_series(self.target / f"{series.name}_sr", array, affine, series, *self.made_with, by=by)
+            facts = {"by": Origin.of(self.rebuilder.network).said(self.made_with[0]), "sharp": rebuilt.sharp}
+            write_series(self.target / f"{series.name}_sr", array, affine, series, *self.made_with, **facts)
             logger.info(f"{series.name} rebuilt, {rebuilt.steps} Euler steps, {time.perf_counter() - start:.1f} s")
         if not self.left:
             self.more.disable_tick()

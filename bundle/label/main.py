@@ -81,7 +81,7 @@ class Rebuild(InferTask):
         rebuilt = rebuilder(measured, placed)
         path, _ = Writer()({"pred": rebuilt.volume, "result_extension": ending, "result_dtype": "float32"})
         said = list(warnings_of(found[0], rebuilt))
-        facts = {**asdict(rebuilt.slices.acquisition), "steps": rebuilt.steps, "warnings": said}
+        facts = {**asdict(rebuilt.slices.acquisition), "steps": rebuilt.steps, "sharp": rebuilt.sharp, "warnings": said}
         return path, {**facts, "seconds": round(time.perf_counter() - start, 1)}
 
 

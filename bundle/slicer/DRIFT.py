@@ -54,6 +54,8 @@ def main() -> None:
     result.to_filename(output)
     if error_map:
         result.error_map.to_filename(error_map)
+    if "Sharp" in result.record:
+        print(result.record["Sharp"])
     if "Check" in result.record:
         print(result.record["Check"]["Description"])
     for warning in result.record["Warnings"]:

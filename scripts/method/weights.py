@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..errors import InputError, is_number
+from ..errors import InputError, flag, is_number
 from ..files import sha256, whole_file
 from .calibration import Calibration, Foretelling
 
@@ -32,9 +32,12 @@ class Card:
         max_thickness: largest slice thickness, mm.
         spacing_ratio: least and largest slice spacing / slice thickness.
         n_max: Euler steps at most, of AIS; 1 to 100.
+        sharp_n_max: the same for `--sharp`, which takes the flow to its end; None for weights whose flow leads no
+            further than `n_max`.
         guide_share: of the training pairs that had a guide, 0 to 1.
         sha256: of the weights file. `write_card` fills it in.
         error_map: turns the third network's numbers into error maps; None where no map can be made.
+        sharp_error_map: the same for results of `--sharp`.
         foretelling: turns the gain within a scan's slices into that through them; None where nothing calibrates it.
     """
 
@@ -47,7 +50,9 @@ class Card:
     n_max: int
     guide_share: float = 0.0
     sha256: str = ""
+    sharp_n_max: int | None = None
     error_map: Calibration | None = None
+    sharp_error_map: Calibration | None = None
     foretelling: Foretelling | None = None
 
     def __post_init__(self) -> None:
@@ -60,27 +65,54 @@ class Card:
             object.__setattr__(self, name, (float(value[0]), float(value[1])))
         if not (is_number(self.max_thickness) and self.max_thickness > 0):
             raise InputError(f"max_thickness is {self.max_thickness!r}: expected a positive number.")
-        if type(self.n_max) is not int or not 0 < self.n_max <= MOST_STEPS:
-            raise InputError(f"n_max is {self.n_max!r}: expected a whole number from 1 to {MOST_STEPS}.")
+        for name in ("n_max", "sharp_n_max"):
+            value = getattr(self, name)
+            if value is None and name == "sharp_n_max":
+                continue
+            if type(value) is not int or not 0 < value <= MOST_STEPS:
+                raise InputError(f"{name} is {value!r}: expected a whole number from 1 to {MOST_STEPS}.")
         if not isinstance(self.guide_share, int | float) or not 0 <= self.guide_share <= 1:
             raise InputError(f"guide_share is {self.guide_share!r}: expected a share, 0 to 1.")
         for name in ("version", "size", "sha256"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"{name} is {getattr(self, name)!r}: expected text.")
-        if isinstance(self.error_map, dict):
-            if set(self.error_map) != {field.name for field in fields(Calibration)}:
-                raise InputError(
-                    f"error_map has {', '.join(self.error_map)}: that is a calibration of another version. Take "
-                    "error_map out of the card; run calibration (docs/training.md) makes it anew."
-                )
-            object.__setattr__(self, "error_map", Calibration(**self.error_map))
-        if not isinstance(self.error_map, Calibration | None):
-            raise InputError(f"error_map is {self.error_map!r}: expected a calibration, or null.")
+        for name in ("error_map", "sharp_error_map"):
+            value = getattr(self, name)
+            if isinstance(value, dict):
+                if set(value) != {field.name for field in fields(Calibration)}:
+                    raise InputError(
+                        f"{name} has {', '.join(value)}: that is a calibration of another version. Take {name} out of "
+                        "the card; run calibration (docs/training.md) makes it anew."
+                    )
+                object.__setattr__(self, name, Calibration(**value))
+            if not isinstance(getattr(self, name), Calibration | None):
+                raise InputError(f"{name} is {value!r}: expected a calibration, or null.")
         names = [field.name for field in fields(Foretelling)]
         if isinstance(self.foretelling, dict) and set(self.foretelling) == set(names):
             object.__setattr__(self, "foretelling", Foretelling(**self.foretelling))
         if not isinstance(self.foretelling, Foretelling | None):
             raise InputError(f"foretelling is {self.foretelling!r}: expected {', '.join(names)}, or null.")
+
+
+def card_of_run(card: Card, sharp: bool | str) -> Card:
+    """The card as a run takes it: with `sharp` the steps and the calibration of sharp results are its `n_max`, `error_map`.
+
+    The gain that a scan's own slices foretell belongs to the default: nothing calibrates that of sharp results.
+
+    Args:
+        sharp: the option.
+
+    Raises:
+        InputError: for weights whose flow leads no further than the default.
+    """
+    if not flag("sharp", sharp):
+        return card
+    if card.sharp_n_max is None:
+        raise InputError(
+            "sharp is true, and the card of these weights has no sharp_n_max: their flow leads no further than the "
+            "default. Leave out --sharp, or set --ckpt_path to weights whose card has it."
+        )
+    return replace(card, n_max=card.sharp_n_max, error_map=card.sharp_error_map, foretelling=None)
 
 
 def card_path(path: str | os.PathLike) -> Path:
@@ -131,9 +163,7 @@ def write_card(path: str | os.PathLike, card: Card) -> None:
 
 def _write(place: Path, card: Card, weights: str | os.PathLike) -> None:
     content = asdict(replace(card, sha256=sha256([weights])))
-    for name in ("error_map", "foretelling"):
-        if content[name] is None:
-            del content[name]
+    content = {name: value for name, value in content.items() if value is not None}
     text = re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda row: f"[{' '.join(row[1].split())}]", json.dumps(content, indent=4))
     place.write_text(text + "\n", encoding="utf-8")
 

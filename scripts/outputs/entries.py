@@ -83,6 +83,7 @@ ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
         "the scan that guided: its name, why it was chosen, motion to the scan (4 x 4, mm, RAS+), "
         "likeness, its share of the head, and places on the borders of its field of view",
     ),
+    "Sharp": (TEXT, "with --sharp: Euler steps of the flow, and what they cost"),
     "Motion": (
         of(
             **{"Description": TEXT, "TakenBack": SWITCH, "Packages": {"type": "integer"}, "Matrices": each(MATRIX)},

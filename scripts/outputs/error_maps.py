@@ -82,7 +82,8 @@ def write_error_map(
     width = error_map.half_width(maps.confidence)
     what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
     made = {**made, "error map": maps.confidence}
-    written, cut = [write(scan, stem, width, meta.get("header", {}), output, made, what)], list[str]()
+    header = meta.get("header", {})
+    written, cut = [write(scan, stem, width, header, output, made, what, sharp=rebuilt.sharp)], list[str]()
     if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
         written.append(file_of(stem, ".json"))
         write_json(written[-1], {"Description": _said(maps), **kept(scan.path)[0]})

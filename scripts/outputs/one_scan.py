@@ -128,6 +128,7 @@ def _rebuild_and_write(
         guide=guided_by,
         warnings=said,
         test=test,
+        sharp=rebuilt.sharp,
     )
     if rebuilt.motion_said:
         logger.warning(f"{scan.name}: {rebuilt.motion_said}")

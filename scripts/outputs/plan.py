@@ -19,6 +19,7 @@ from .cohort import failure
 from .error_maps import asked
 from .one_scan import check_scan
 from .provenance import complete, file_of, name_from
+from .record import sharp_said
 from .results import Output
 
 COLUMNS = "what head contrast slices spacing thickness target steps scan".split()  # the last: of any length
@@ -65,6 +66,8 @@ def _row(scan: Scan, rebuilder: Rebuilder, output: Output, numbers: Heads) -> di
     why += [f"contrast: {scan.identity.shows.source}"] if scan.identity.shows.source else []
     why += [one for one in (scan.mark, scan.remark) if one]
     why += [f"guide: {one.scan.name}, if it fits" + f", for {one.why}" * bool(one.why) for one in scan.guides]
+    steps = 0 if idle else rebuilder.inferer.steps_for(a)[0]
+    why += [f"sharp: {sharp_said(steps)}"] if rebuilder.inferer.sharp and steps else []
     why += [CHECKED] if rebuilder.check and not (done or idle) else []
     return row | {
         "what": kept if done else "will copy" if idle else "will rebuild" if len(stacks) == 1 else "will join",
@@ -72,7 +75,7 @@ def _row(scan: Scan, rebuilder: Rebuilder, output: Output, numbers: Heads) -> di
         "slices": plane_name(measured.affine, a.slice_axis),
         "slice_count": a.slice_count,
         **{name: round(getattr(a, attribute), 4) for name, attribute in LENGTHS.items()},
-        "steps": 0 if idle else rebuilder.inferer.steps_for(a)[0],
+        "steps": steps,
         "guide": scan.guides[0].scan.name if scan.guides else None,
         "why": "; ".join(why),
     }

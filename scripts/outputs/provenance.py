@@ -20,7 +20,7 @@ WITHOUT_EFFECT = {  # ids of the config that change no result; of bfloat16 the o
     *("_meta_", "bundle_root", "ckpt_path", "device", "bfloat16", "progress", "sw_batch_size"),
     *("error_map", "error_maps", "confidence", "regions", "spread", "check", "foretelling"),
 }
-SAID_ALONE = ("error_map", "foretelling")  # facts of a card that change no result
+SAID_ALONE = ("error_map", "sharp_error_map", "foretelling")  # facts of a card that change no result
 UNKNOWN = (OSError, ValueError, TypeError, LookupError, AttributeError)  # there is no record, or it is not one of ours
 RAW = "bids:raw:"  # begins the URI of a source within a BIDS dataset
 

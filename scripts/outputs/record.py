@@ -16,7 +16,7 @@ from ..pages import planes
 from ..pages.index import glance
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.guide import PlacedGuide
-from ..rebuild.rebuilt import Rebuilt
+from ..rebuild.rebuilt import DRAWN, Rebuilt
 from ..rebuild.reduced_resolution import Check
 from ..stack.grid import plane_name
 from ..stack.interpolation import interpolate
@@ -32,6 +32,7 @@ PICTURE = 144  # pixels; edge of the pictures of a test: a record of them is sma
 LARGEST_RATIO = 1000.0  # stands for infinity, which JSON does not know
 CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
 SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
+SHARP = "{steps} to the end of the flow; detail is {detail}. PSNR falls, and lesions may be drawn or lost."
 GUIDE_PLACED = (
     "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
     "{Likeness:.2f}; it saw {Share:.0%} of the head"
@@ -71,6 +72,7 @@ def describe(
     target = round(rebuilt.slices.acquisition.target_spacing, 6)
     parts = {
         "Guide": guide,
+        "Sharp": sharp_said(rebuilt.steps or 0) if rebuilt.sharp else "",
         "Motion": _motion(rebuilt),
         "Noise": noise,
         "Streak": {"Ratio": ratio, "Steps": within},
@@ -105,6 +107,16 @@ def describe(
     )
 
 
+def euler_steps(count: int) -> str:
+    """A number of steps in words."""
+    return f"{count} Euler step{'s' * (count != 1)}"
+
+
+def sharp_said(steps: int) -> str:
+    """The words for a sharp result of so many steps: what it is, and what it costs."""
+    return SHARP.format(steps=euler_steps(steps), detail=DRAWN)
+
+
 def _description(
     rebuilt: Rebuilt,
     origin: Origin,
@@ -114,14 +126,14 @@ def _description(
 ) -> str:
     steps, ran = _steps(rebuilt, origin), [f"Super-resolved along the slice axis by {origin.said()}"]
     if steps:
-        ran.append(f"in {steps} Euler step{'s' * (steps > 1)}")
+        ran.append(f"{'sharp, ' * rebuilt.sharp}in {euler_steps(steps)}")
     elif steps == 0 and origin.ours:
         ran.append("stage 1 alone")
     if guide:
         ran.append(f"guided by {guide['Name']}")
     if noise:
         ran.append(f"at {noise['Share']:.1%} noise")
-    what = f"{', '.join(ran)}: detail is estimated, not measured."
+    what = f"{', '.join(ran)}: detail is {rebuilt.detail}, not measured."
     if rebuilt.slices.acquisition.at_target:
         what = "Not rebuilt: the slices are at the target of DRIFT already."
     elif rebuilt.slices.constant:

@@ -100,11 +100,12 @@ def write(
     guide: Scan | None = None,
     warnings: Sequence[str] = (),
     test: str = "",
+    sharp: bool = False,
 ) -> Path:
     """Writes the result, or another volume `what` of it; returns its path.
 
     It is made of the scan and further stacks, `others`, and guided by `guide`. A DICOM series has the `warnings`, too,
-    and what a `test` on the scan's own slices found.
+    and what a `test` on the scan's own slices found; it says whether detail is drawn, as in `sharp` results.
     """
     if not output.as_dicom(scan):
         path = file_of(stem, ".nii.gz")
@@ -116,7 +117,7 @@ def write(
     source, *further = (one.source for one in (scan, *others) if not isinstance(one.source, Path))
     key, guided_by = json.dumps(named, sort_keys=True), None if guide is None else guide.source
     by = output.origin.said(output.version)
-    write_series(stem, array, affine, source, output.version, key, what, further, guided_by, by, warnings, test)
+    write_series(stem, array, affine, source, output.version, key, what, further, guided_by, by, warnings, test, sharp)
     return stem
 
 

@@ -129,6 +129,7 @@ def _record(path: Path) -> Mapping[str, Any]:
             "ours": content.get("Network", {}).get("Class", "").startswith("scripts.method."),
             "noise": content.get("Noise", {}).get("Share"),
             "guided": "Guide" in content,
+            "sharp": "Sharp" in content,
             "guide_share": content.get("Guide", {}).get("Share", 1.0),
             "reconciled": content["Settings"]["consistency"] == "project",
             "rebuilt": not content["Description"].startswith("Not rebuilt"),
@@ -211,7 +212,8 @@ def _span(numbers: Sequence[float]) -> str:
 def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
     """The facts of a methods section on the scans that were rebuilt and have a record; empty if none has.
 
-    The text says what ran: the networks and weights that the records name, Euler steps, guides, noise.
+    The text says what ran: the networks and weights that the records name, Euler steps, whether these were taken to
+    the end of the flow, guides, noise.
     """
     rebuilt = [row for row in rows if row["record"].get("rebuilt")]
     records = [row["record"] for row in rebuilt]
@@ -226,6 +228,7 @@ def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
     return {
         "count": len(rebuilt),
         "guided": sum(record["guided"] for record in records),
+        "sharp": sum(record["sharp"] for record in records),
         "reconciled": all(record["reconciled"] for record in records),
         **{name: _span([row[name] for row in rebuilt]) for name in lengths},
         "versions": sorted({record["version"] for record in records}),

@@ -37,15 +37,22 @@ class ErrorMaps:
         confidence: share of voxels whose truth is inside of the interval.
         calibration: of the weights' card; None where there is none.
         regions: a label map whose regions get a mean and its error bar; None for none.
+        sharp: whether it is the one of sharp results.
     """
 
     wanted: bool = False
     confidence: float = 0.9
     calibration: Calibration | None = None
     regions: str | None = None
+    sharp: bool | str = False
 
     def __post_init__(self) -> None:
         self.wanted, self.confidence = flag("error_map", self.wanted), confidence_level(self.confidence)
+        if self.wanted and self.calibration is None and flag("sharp", self.sharp):
+            raise InputError(
+                "these weights can make no error map of sharp results: expected a card with sharp_error_map. Leave out "
+                "--error_map or --sharp, or calibrate them: run calibration with --sharp true (docs/training.md)."
+            )
         if self.wanted and self.calibration is None:
             raise InputError(
                 "these weights can make no error map: expected ones with an error network and its calibration. Leave "

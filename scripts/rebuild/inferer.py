@@ -181,22 +181,34 @@ class DriftInferer(PlaneInferer):
             trained with (`flow.noisy_start`). 0 is the paper's.
         deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`), whether or not the
             result is then reconciled.
+        sharp: `n_max` takes the flow to its end (`weights.card_of_run`): results say that their detail is drawn.
     """
 
     steps: int | None = None
     n_max: int = N_MAX
     start_noise: float = 0.0
     deblocked: bool = False
+    sharp: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.deblocked = flag("deblocked", self.deblocked)
-        self.settings |= {"steps": self.steps, "n_max": self.n_max, "deblocked": self.deblocked}
+        self.deblocked, self.sharp = flag("deblocked", self.deblocked), flag("sharp", self.sharp)
+        if self.sharp and self.steps is not None:
+            raise InputError(
+                f"sharp is true, and steps is {self.steps}: AIS counts the steps to the end of the flow. Leave out "
+                "--sharp or --inferer::steps."
+            )
+        self.settings |= {"steps": self.steps, "n_max": self.n_max, "deblocked": self.deblocked, "sharp": self.sharp}
 
     @property
     def draft(self) -> "DriftInferer":
         """Stage 1 alone, in about half the time: the texture of stage 2 says nothing of places."""
-        return replace(self, steps=0)
+        return replace(self, steps=0, sharp=False)
+
+    @property
+    def mean(self) -> "DriftInferer":
+        """The method without drawn detail: a single Euler step over the whole path leads to the mean."""
+        return replace(self, steps=1, sharp=False) if self.sharp else self
 
     def steps_for(self, acquisition: Acquisition) -> tuple[int, str]:
         """Euler steps for a stack thicker than its target: of the option, one for every thickness, or AIS."""
@@ -205,7 +217,8 @@ class DriftInferer(PlaneInferer):
         if self.n_max == 1:
             return 1, "N_max = 1"
         thickness, target = acquisition.slice_thickness, acquisition.target_spacing
-        return ais_steps(thickness, target, self.n_max), f"AIS, PAD = {pad(thickness, target):.3f}"
+        source = f"AIS, PAD = {pad(thickness, target):.3f}{', the option sharp' * self.sharp}"
+        return ais_steps(thickness, target, self.n_max), source
 
     def stage1(  # type: ignore[override]  # of one network alone
         self,

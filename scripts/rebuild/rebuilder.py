@@ -82,7 +82,8 @@ class Rebuilder:
         if a.at_target or a.slice_spacing <= SHARP:
             return GuideScan(other)
         with passing("the guide"):
-            return GuideScan(Slices.sharp(replace(self, error_maps=ErrorMaps())(other).volume), other)
+            method = replace(self, error_maps=ErrorMaps(), inferer=self.inferer.mean)  # drawn detail would guide, too
+            return GuideScan(Slices.sharp(method(other).volume), other)
 
     def place(self, guide: GuideScan, slices: Slices) -> PlacedGuide:
         """A guide beside the slices that it guides, whether it fits or not (`PlacedGuide.check`)."""

@@ -14,6 +14,8 @@ from .consistency import difference, relative_rmse
 from .guide import PlacedGuide
 from .motion import Motion
 
+ESTIMATED, DRAWN = "estimated", "drawn from what heads look like"  # detail that no slice measured
+
 
 @dataclass(frozen=True)
 class ErrorMap:
@@ -57,6 +59,7 @@ class Rebuilt:
         motion: between the packages of the stack; None where nothing can be said.
         taken_back: whether slices of the package that moved were taken back to their places.
         scores: further numbers of a method on the scan, for tables.
+        sharp: whether its detail is drawn from what heads look like, by the option of this name.
     """
 
     slices: Slices
@@ -69,6 +72,12 @@ class Rebuilt:
     motion: Motion | None = None
     taken_back: bool = False
     scores: Mapping[str, float] = field(default_factory=dict)
+    sharp: bool = False
+
+    @property
+    def detail(self) -> str:
+        """The origin of the detail that no slice measured, in words."""
+        return DRAWN if self.sharp else ESTIMATED
 
     @cached_property
     def difference(self) -> Tensor:

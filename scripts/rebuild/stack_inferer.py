@@ -44,6 +44,7 @@ class StackInferer(Inferer, ABC):
     Attributes:
         settings: all that changes a result but the precision: name -> plain value.
         both_planes: whether two families of planes are rebuilt.
+        sharp: whether detail is drawn from what heads look like, where estimates are means.
     """
 
     bfloat16: bool = field(default=False, kw_only=True)
@@ -51,6 +52,7 @@ class StackInferer(Inferer, ABC):
     progress: bool = field(default=False, kw_only=True)
 
     both_planes = False
+    sharp = False
 
     def __post_init__(self) -> None:
         self.bfloat16 = flag("bfloat16", self.bfloat16)
@@ -68,6 +70,11 @@ class StackInferer(Inferer, ABC):
     @property
     def draft(self) -> "StackInferer":
         """The method for a result that only leads to another one: itself, or a cheaper form of it."""
+        return self
+
+    @property
+    def mean(self) -> "StackInferer":
+        """The method for a result that guides: itself, or a form of it that draws no detail."""
         return self
 
     @property
@@ -130,7 +137,8 @@ class StackInferer(Inferer, ABC):
         if spread is not None:
             spread = turn.back(spread * whole.tissue_range.extent / 2)
         volume = MetaTensor(result, affine=slices.fine_affine, meta=meta)
-        return Rebuilt(slices, volume, *self.steps_for(turned.acquisition), spread)
+        steps, source = self.steps_for(turned.acquisition)
+        return Rebuilt(slices, volume, steps, source, spread, sharp=self.sharp and steps > 0)
 
     def _in_units(self, fine: Tensor, slices: Slices) -> Tensor:
         """A method's volume in the units of the scan, reconciled; voxels beyond tissue and missing slices as they were.

@@ -110,6 +110,8 @@ def calibrate(
 ) -> None:
     """Calibrates the error maps of weights on held-out volumes, and writes that into the weights' card.
 
+    A sharp inferer calibrates those of sharp results. The card keeps the other calibration.
+
     Args:
         network: with its error network, as `path` holds it.
         path: of the weights; their card lies beside them.
@@ -159,7 +161,8 @@ def calibrate(
     for (kind, group), shares in left_out(cases, thicknesses).items():
         spread = f"{np.mean(shares):.3f} ({min(shares):.3f} to {max(shares):.3f})"
         logger.info(f"intervals of 90 %, each person by the others: {kind}, {thicknesses[group]:g} mm: {spread}")
-    write_card(path, replace(read_card(path), error_map=fitted(cases, thicknesses)))
+    calibrated = "sharp_error_map" if inferer.sharp else "error_map"
+    write_card(path, replace(read_card(path), **{calibrated: fitted(cases, thicknesses)}))
     try_it(path)
 
 

@@ -142,7 +142,7 @@ class Stage:
             self.checkpoint.save()
         if self.first and self.complete(engine):
             # calibrations hold for the weights that they were made with
-            card = replace(self.card, error_map=None, foretelling=None)
+            card = replace(self.card, error_map=None, sharp_error_map=None, foretelling=None)
             save_weights(self.averaged, path, card, torch.float32)
             if not self.was_complete:
                 logger.info(f"Part {self.name} has made {path}.")

@@ -12,8 +12,10 @@ from torch import nn
 from scripts.errors import InputError
 from scripts.files import sha256
 from scripts.method import weights
+from scripts.method.calibration import Foretelling
 from scripts.method.networks import AnatomicalProjectionNetwork, Drift, VelocityNetwork
 from tests.fixtures import CARD
+from tests.method.test_error_pattern import CALIBRATION
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,6 +108,19 @@ def test_a_card_survives_a_round_trip_and_holds_the_hash_of_its_weights(tmp_path
     assert weights.read_card(path) == replace(CARD, sha256=sha256([path]))
 
 
+def test_with_sharp_a_run_goes_by_its_steps_and_its_calibration(tmp_path):
+    card = replace(CARD, sharp_n_max=9, error_map=CALIBRATION, foretelling=Foretelling(1.0, 0.5, 0.0, 0.2))
+    weights.write_card(saved(tmp_path, drift().state_dict()), card)
+    read = weights.read_card(tmp_path / "model.pt")
+    assert weights.card_of_run(read, "false") is read and replace(read, sha256="") == card
+    sharp = weights.card_of_run(read, True)
+    assert (sharp.n_max, sharp.error_map, sharp.foretelling) == (9, None, None)
+    wider = replace(CALIBRATION, thicknesses=[9.0 + one for one in CALIBRATION.thicknesses])
+    assert weights.card_of_run(replace(read, sharp_error_map=wider), True).error_map == wider
+    with pytest.raises(InputError, match="no sharp_n_max"):
+        weights.card_of_run(CARD, True)
+
+
 def test_weights_that_are_not_their_cards_are_refused(tmp_path):
     path = saved(tmp_path, drift(seed=1).state_dict())
     weights.write_card(path, CARD)
@@ -119,6 +134,8 @@ WRONG = {  # field of a card -> what it cannot hold
     "pixel_range": ([0.5], [0.0, 1.0]),
     "max_thickness": ("7", -7),
     "n_max": (True, 101, 0, 2.5),
+    "sharp_n_max": (True, 101, 0, 2.5),
+    "sharp_error_map": (3, {"people": []}),
     "version": (0.5,),
 }
 
@@ -130,7 +147,7 @@ def test_a_card_with_a_wrong_value_is_refused_and_the_field_is_named(tmp_path, f
     fields = json.loads((tmp_path / "model.json").read_text())
     for value in WRONG[field]:
         (tmp_path / "model.json").write_text(json.dumps({**fields, field: value}))
-        with pytest.raises(InputError, match=rf"model\.json is not the card of weights: {field} is"):
+        with pytest.raises(InputError, match=rf"model\.json is not the card of weights: {field} (is|has)"):
             weights.read_card(path)
 
 

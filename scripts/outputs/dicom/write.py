@@ -17,6 +17,7 @@ from ...errors import InputError, logger
 from ...files import check_ours
 from ...inputs.dicom import Series, read_headers
 from ...inputs.headers import quiet
+from ...rebuild.rebuilt import DRAWN, ESTIMATED
 from ...stack import grid
 from .inherit import GUIDE, code, decimal, inherited, references
 
@@ -34,11 +35,12 @@ FIXED = {  # attributes of a derived series, whatever its source says
 REQUIRED = {"ScanningSequence": "RM", "SequenceVariant": "NONE", "PhotometricInterpretation": "MONOCHROME2"}
 NAME = "DRIFT"  # of the equipment; converters would take a model and a version for the scanner's
 LABEL, LONGEST = "DRIFT SR", 55  # after the description of the source, of so many characters: 64 in all
+SHARPER = " sharp"  # after the label, with the option of this name
 GUIDED, SHORTER = " guided by {name}", 40  # after the label; the source's description then keeps so many characters
 BY_GUIDE = "Guided by {name}, another contrast of the head, which shows where edges are. "
 DERIVATION = (
     "Slices rebuilt {spacing:.3g} mm apart by {by} (through-plane super-resolution) from an acquisition of "
-    "type {kind}. Detail finer than the source slices is estimated, not measured."
+    "type {kind}. Detail finer than the source slices is {detail}, not measured."
 )
 WARNED = "Warning: {text}."  # a sentence of ImageComments for each
 MOST = 5_000  # letters of them; a long text (LT) takes 10,240 bytes
@@ -69,6 +71,7 @@ def write_series(
     by: str = "",
     warnings: Sequence[str] = (),
     test: str = "",
+    sharp: bool = False,
 ) -> None:
     """Writes a rebuilt volume as a derived MR series.
 
@@ -86,6 +89,7 @@ def write_series(
         by: who rebuilt, in words (`Origin.said`); DRIFT of this version where nothing is said.
         warnings: of the record. An archive has no other place for them.
         test: what a test on the scan's own slices found; empty without one.
+        sharp: whether detail is drawn (`Rebuilt.sharp`).
     """
     array, folder = np.asarray(array), Path(folder)
     _clear(folder)
@@ -96,7 +100,8 @@ def write_series(
     edges = grid.voxel_spacing(lps)
     header, *further = (inherited(*read_headers(one), one.part) for one in (source, *others))
     if further:
-        header.SeriesDescription = f"{header.get('SeriesDescription', '')[:46]} {1 + len(further)} stacks".strip()
+        own = header.get("SeriesDescription", "")[: 46 - len(SHARPER) * sharp]
+        header.SeriesDescription = f"{own} {1 + len(further)} stacks".strip()
     for other in further:
         header.SourceImageSequence.extend(other.SourceImageSequence)
     guided_by = _guided_by(header, guide)
@@ -104,7 +109,7 @@ def write_series(
     if what:  # another quantity has a slope of its own
         step, intercept = (array.max() - array.min()) / DIGITS, 0.0
     stored, slope, offset = _stored(array, float(step) or 1.0, intercept)
-    common = _derived(header, float(edges[2]), version, key, by or f"{NAME} {version}")
+    common = _derived(header, float(edges[2]), version, key, by or f"{NAME} {version}", sharp)
     _say_origin(common, 1 + len(further), guided_by, what)
     common.DerivationDescription += f" Tested: {test}." if test else ""
     if warnings:
@@ -140,8 +145,9 @@ def _say_origin(header: Dataset, stacks: int, guided_by: str, what: str) -> None
         header.DerivationDescription = f"Made of {stacks} series. {header.DerivationDescription}"
         header.SeriesNumber += TOGETHER_SERIES
     if guided_by:
-        own = header.SeriesDescription.removesuffix(LABEL)[:SHORTER].strip()
-        header.SeriesDescription = f"{own} {LABEL}{GUIDED.format(name=guided_by)}".strip()[:64].strip()
+        own, label, sharper = header.SeriesDescription.rpartition(LABEL)
+        own = own[:SHORTER].strip()
+        header.SeriesDescription = f"{own} {label}{sharper}{GUIDED.format(name=guided_by)}".strip()[:64].strip()
         header.DerivationDescription = BY_GUIDE.format(name=guided_by) + header.DerivationDescription
     if what:
         header.SeriesDescription = f"{header.SeriesDescription[:48]} {what.partition(':')[0]}"
@@ -218,7 +224,7 @@ def _stored(array: np.ndarray, step: float, intercept: float) -> tuple[np.ndarra
     return stored.clip(limits.min, limits.max).astype(dtype), slope, offset
 
 
-def _derived(header: Dataset, spacing: float, version: str, key: str, by: str) -> Dataset:
+def _derived(header: Dataset, spacing: float, version: str, key: str, by: str, sharp: bool) -> Dataset:
     """The header that all images of a derived series share, without grid and pixels."""
     common = copy.deepcopy(header)
     del common.RescaleSlope, common.RescaleIntercept
@@ -227,8 +233,11 @@ def _derived(header: Dataset, spacing: float, version: str, key: str, by: str) -
         setattr(common, f"{event}Date", now.strftime("%Y%m%d"))
         setattr(common, f"{event}Time", now.strftime("%H%M%S"))
     kind = common.get("MRAcquisitionType") or "unknown"
-    common.SeriesDescription = f"{common.get('SeriesDescription', '')[:LONGEST]} {LABEL}".strip()
-    common.DerivationDescription = DERIVATION.format(spacing=spacing, by=by, kind=kind)
+    label = LABEL + SHARPER * sharp
+    longest = LONGEST + len(LABEL) - len(label)
+    common.SeriesDescription = f"{common.get('SeriesDescription', '')[:longest]} {label}".strip()
+    detail = DRAWN if sharp else ESTIMATED
+    common.DerivationDescription = DERIVATION.format(spacing=spacing, by=by, kind=kind, detail=detail)
     common.DerivationCodeSequence = code("SpatialResampling")
     for keyword, fixed in FIXED.items():
         setattr(common, keyword, fixed)

@@ -1,0 +1,146 @@
+"""The option sharp: the steps and the calibration of its own on the card, and all that a result says of them."""
+
+import html
+import json
+from dataclasses import asdict, replace
+
+import nibabel as nib
+import numpy as np
+import pydicom
+import pytest
+import torch
+import yaml
+
+from drift_mri import rebuild
+from drift_mri.command import main
+from scripts.method.calibration import Foretelling
+from scripts.method.weights import save_weights, write_card
+from scripts.train.recipe import digest
+from tests.cohort_files import AXIAL, outcomes, record, summary
+from tests.config_files import ERROR, on_planes, parser
+from tests.fixtures import CARD, TINY
+from tests.method.test_error_pattern import CALIBRATION, with_error
+from tests.method.test_networks import perturb
+from tests.volumes import smooth_head
+
+PLAIN = replace(CARD, n_max=2, error_map=CALIBRATION, foretelling=Foretelling(14.0, 0.5, 0.0, 0.25))
+LEADS_ON = replace(PLAIN, sharp_n_max=9)
+STEPS = 7  # 9 x 0.75, at 4 mm
+OF_CARD = {"inferer::n_max": "$@run_card.n_max"}  # as inference.yaml has it, and the fixture's bundle has not
+DRAWN = "detail is drawn from what heads look like"
+
+
+@pytest.fixture
+def able(bundle):
+    """`bundle` with weights whose flow leads on, by their card."""
+    save_weights(perturb(with_error()), bundle.weights, LEADS_ON, torch.float32)
+
+    def run(source, **given):
+        bundle(source, **OF_CARD, **given)
+
+    run.out, run.weights = bundle.out, bundle.weights
+    return run
+
+
+@pytest.fixture
+def head(write_nifti):
+    """A head in slices of 4 mm."""
+    return write_nifti(smooth_head((20, 22, 9)).numpy(), AXIAL)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """The same for the command and for Python: a file for --config."""
+    config = {"network_def": on_planes(4, 8, error=ERROR), "inferer::roi_size": 16, "bfloat16": False}
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump({**config, "device": "$torch.device('cpu')"}))
+    return tmp_path / "small.yaml"
+
+
+def voxels(folder):
+    return np.asarray(nib.load(folder / "scan_sr.nii.gz").dataobj)
+
+
+def test_it_takes_the_steps_of_the_card_and_record_page_and_index_say_so(head, able):
+    able(head)
+    said, plain = record(able.out), voxels(able.out)
+    assert "Sharp" not in said and (said["Settings"]["sharp"], said["Settings"]["n_max"]) == (False, 2)
+    assert "end of its flow" not in (able.out / "index.html").read_text()
+    able(head, sharp=True, report=True)
+    assert outcomes(able.out) == ["rebuilt"], "another setting makes another result"
+    said, sharp = record(able.out), voxels(able.out)
+    assert (said["Settings"]["sharp"], said["Settings"]["n_max"], said["Summary"]["steps"]) == (True, 9, STEPS)
+    assert f", sharp, in {STEPS} Euler steps" in said["Description"]
+    assert said["Description"].endswith(f": {DRAWN}, not measured.")
+    assert said["Sharp"].startswith(f"{STEPS} Euler steps to the end of the flow; {DRAWN}.")
+    assert said["Facts"]["steps"] == [str(STEPS), "AIS, PAD = 0.750, the option sharp"]
+    assert summary(able.out)[0]["steps"] == str(STEPS)
+    page, index = (html.unescape((able.out / name).read_text()) for name in ("scan_sr.html", "index.html"))
+    assert f"Sharp: {said['Sharp']}" in page
+    methods = " ".join(index.partition("For a methods section")[2].partition("</details>")[0].split())
+    assert f"in {STEPS} Euler steps, to the end of its flow, which draws detail from what heads look like." in methods
+    assert "Detail between the slices is drawn, not measured." in methods
+    able(head, sharp="true", report=True)
+    assert outcomes(able.out) == ["complete already"]
+    able(head, **{"inferer::steps": STEPS})
+    assert outcomes(able.out) == ["rebuilt"] and "Sharp" not in record(able.out)
+    np.testing.assert_array_equal(voxels(able.out), sharp, "the same flow, in as many steps")
+    assert not np.array_equal(sharp, plain)
+
+
+def test_a_dry_run_says_steps_and_cost_and_that_a_copy_has_none(head, able, write_nifti, capsys):
+    copy = write_nifti(np.full((20, 22, 9), 5.0), AXIAL, "copy.nii.gz")
+    with pytest.raises(SystemExit):
+        able([head, copy], sharp=True, dry_run="json")
+    rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["will rebuild"]["steps"] == STEPS
+    assert f"sharp: {STEPS} Euler steps to the end of the flow; {DRAWN}" in rows["will rebuild"]["why"]
+    assert rows["will copy"]["steps"] == 0 and "sharp" not in rows["will copy"]["why"]
+    able(copy, sharp=True)
+    said = record(able.out, "copy")
+    assert "Sharp" not in said and said["Description"].startswith("Not rebuilt")
+
+
+REFUSED = {
+    "weights whose flow leads no further": (PLAIN, {}, "the card of these weights has no sharp_n_max"),
+    "an error map that nothing calibrates": (LEADS_ON, {"error_map": True}, "Leave out --error_map or --sharp"),
+    "steps of one's own": (LEADS_ON, {"inferer::steps": 3}, "sharp is true, and steps is 3"),
+    "a word": (LEADS_ON, {"sharp": "much"}, "sharp is 'much'"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_it_is_refused_in_a_dry_run_and_before_anything_is_rebuilt(head, able, refusal, what):
+    card, given, said = REFUSED[what]
+    write_card(able.weights, card)
+    for dry in (True, False):
+        assert said in refusal(able, head, **{"sharp": True, "dry_run": dry, **given})
+    assert not able.out.exists()
+
+
+def test_its_error_map_has_a_calibration_of_its_own(head, able):
+    wider = replace(CALIBRATION, people=[[[2 * one for one in row] for row in rows] for rows in CALIBRATION.people])
+    write_card(able.weights, replace(LEADS_ON, sharp_error_map=wider))
+    for sharp, calibration in ((True, wider), (False, CALIBRATION)):
+        able(head, error_map=True, sharp=sharp)
+        assert record(able.out)["ErrorMap"]["Calibration"] == digest(asdict(calibration))
+
+
+def test_nothing_foretells_its_gain(able):
+    for sharp, foretelling in (("true", None), ("false", PLAIN.foretelling)):
+        given = {**TINY, **OF_CARD, "ckpt_path": str(able.weights), "sharp": sharp}
+        assert parser("inference.yaml", **given).get_parsed_content("rebuilder").foretelling == foretelling
+
+
+def test_the_command_the_derived_series_and_python_have_it(able, small, series, tmp_path):
+    given = ["--ckpt_path", str(able.weights), "--config", str(small), "--output_format", "dicom"]
+    said = {}
+    for name, more in (("plain", []), ("sharp", ["--sharp"])):
+        main([str(series), "-o", str(tmp_path / name), *given, *more])
+        said[name] = pydicom.dcmread(next((tmp_path / name).rglob("*.dcm")))
+    assert said["sharp"].SeriesDescription == f"{said['plain'].SeriesDescription} sharp"
+    assert "is drawn from what heads look like, not measured" in said["sharp"].DerivationDescription
+    assert "is estimated, not measured" in said["plain"].DerivationDescription
+    assert said["sharp"].SeriesInstanceUID != said["plain"].SeriesInstanceUID
+    found = rebuild(series, sharp=True, ckpt_path=able.weights, config=small)
+    theirs = json.loads(next((tmp_path / "sharp").rglob("*_sr.json")).read_text())
+    assert found.record["Sharp"] == theirs["Sharp"] and found.record["Description"] == theirs["Description"]
