@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -109,14 +109,16 @@ def test_a_card_survives_a_round_trip_and_holds_the_hash_of_its_weights(tmp_path
 
 
 def test_with_sharp_a_run_goes_by_its_steps_and_its_calibration(tmp_path):
+    wider = replace(CALIBRATION, thicknesses=[2 * one for one in CALIBRATION.thicknesses])
     card = replace(CARD, sharp_n_max=9, error_map=CALIBRATION, foretelling=Foretelling(1.0, 0.5, 0.0, 0.2))
-    weights.write_card(saved(tmp_path, drift().state_dict()), card)
-    read = weights.read_card(tmp_path / "model.pt")
-    assert weights.card_of_run(read, "false") is read and replace(read, sha256="") == card
-    sharp = weights.card_of_run(read, True)
-    assert (sharp.n_max, sharp.error_map, sharp.foretelling) == (9, None, None)
-    wider = replace(CALIBRATION, thicknesses=[9.0 + one for one in CALIBRATION.thicknesses])
-    assert weights.card_of_run(replace(read, sharp_error_map=wider), True).error_map == wider
+    both = replace(card, sharp_error_map=wider)
+    weights.write_card(path := saved(tmp_path, drift().state_dict()), both)
+    both = replace(both, sha256=sha256([path]))
+    assert json.dumps(asdict(weights.read_card(path))) == json.dumps(asdict(both)), "a card holds two calibrations"
+    assert weights.card_of_run(both, "false") is both
+    for one, error_map in ((card, None), (both, wider)):
+        sharp = weights.card_of_run(one, True)
+        assert (sharp.n_max, sharp.error_map, sharp.foretelling) == (9, error_map, None)
     with pytest.raises(InputError, match="no sharp_n_max"):
         weights.card_of_run(CARD, True)
 

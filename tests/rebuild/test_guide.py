@@ -312,6 +312,16 @@ def test_a_guide_is_rebuilt_first_where_its_slices_are_more_than_two_and_a_half_
         assert torch.equal(sharp.array, by(guide).volume.as_tensor())
 
 
+def test_a_sharp_result_is_guided_by_no_drawn_detail():
+    shape = (32, 32, 13)
+    guide = volume(centred(np.diag([1.0, 1.0, 4.0]), shape), shape)
+    Acquisition.stack(2, 13, spacing=4.0, thickness=4.0, target=1.0).attach(guide)
+    guide, by = Slices.of(guide), rebuilder()
+    sharp, mean = (replace(by, inferer=DriftInferer(64, **how)) for how in ({"n_max": 9, "sharp": True}, {"steps": 1}))
+    assert torch.equal(sharp.guide_scan(guide)[0].array, mean(guide).volume.as_tensor())
+    assert sharp(guide).steps == 7 and not torch.equal(sharp(guide).volume, mean(guide).volume)
+
+
 def test_a_guide_of_something_else_and_a_copy_of_the_scan_are_refused(tmp_path):
     (measured, _), affine, by = scan((48, 48, 11)), centred(np.eye(3), (64, 64, 64)), rebuilder()
     noise = torch.rand(1, 64, 64, 64, generator=torch.Generator().manual_seed(0)) * 200

@@ -195,6 +195,22 @@ def test_sharp_guided_volumes_of_the_training_calibrate_beside_held_out_people(w
     assert [", guided " in line for line in scans] == [False] * 2 * len(KINDS) + [True] * 2
 
 
+@pytest.mark.slow
+def test_a_sharp_inferer_calibrates_its_own_and_the_card_keeps_both(write_nifti, phantom, tmp_path):
+    network = Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), 8), ErrorPatternNetwork())
+    network, path = perturb(network, scale=0.03), tmp_path / "weights.pt"
+    torch.save(network.state_dict(), path)
+    write_card(path, replace(CARD, sharp_n_max=8))
+    volume = {"label": str(write_nifti(phantom, np.eye(4))), "sharp_axes": (0, 1), "subject": "held out"}
+    for sharp in (False, True):
+        before = read_card(path)
+        inferer = DriftInferer(64, both_planes=True, spread=True, n_max=8 if sharp else 1, sharp=sharp)
+        calibrate(network, str(path), inferer, "cpu", [volume], [], [4.0], 0)
+        after, mine = read_card(path), "sharp_error_map" if sharp else "error_map"
+        assert replace(after, **{mine: None}) == replace(before, **{mine: None}) and getattr(before, mine) is None
+    assert after.sharp_error_map.people != after.error_map.people
+
+
 def test_a_guide_on_another_grid_is_put_on_that_of_the_truth():
     def ramp(count: int, edge: float) -> MetaTensor:
         values = torch.arange(count).float()[None, :, None, None].expand(1, count, 20, 20) * edge
