@@ -2,7 +2,7 @@
 
     python bundle/web/export.py [--ckpt_path models/model.pt] [--output bundle/web/model]
 
-Stage 1, the velocity's step and its modulation are three files: the modulation is computed once for a scan. Stage 1
+Stage 1, an Euler step of the flow and its modulation are three files: modulations are computed once for a scan. Stage 1
 with a guide is a fourth, where weights know guides. Their weights stay in the half precision of the weights file.
 Networks on planes are there a second time, in `webgpu/`: `with_fewer_products` comes out wrong on onnxruntime's WebGPU.
 """
@@ -43,6 +43,7 @@ from scripts.method.networks import Drift, stage2_lengths
 from scripts.method.origin import SHOWN
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import Card, check_card
+from scripts.outputs.provenance import SAID_ALONE
 from scripts.stack.noise import magnitude
 from scripts.stack.profile import slice_profile
 
@@ -91,27 +92,27 @@ class Guided(Stage1):
 
 
 class Velocity(nn.Module):
-    """The flow's one step, from time 0 to 1."""
+    """An Euler step of the flow (`flow.euler_step`)."""
 
     def __init__(self, network: Drift):
         super().__init__()
         self.unet = network.velocity.unet
 
-    def forward(self, x: Tensor, modulation: Tensor) -> Tensor:
-        """`x` is `(B, 1, H, W)`, `modulation` is `(1, M)`."""
-        return x + self.unet(x, modulation)
+    def forward(self, x: Tensor, modulation: Tensor, step: Tensor) -> Tensor:
+        """`x` is `(B, 1, H, W)`, `modulation` is `(1, M)`, `step` is `(1,)`."""
+        return x + step * self.unet(x, modulation)
 
 
 class Modulation(nn.Module):
-    """The modulation of the velocity's norms at time 0."""
+    """The modulation of the velocity's norms at a time."""
 
     def __init__(self, network: Drift):
         super().__init__()
         self.velocity = network.velocity
 
-    def forward(self, lengths: Tensor) -> Tensor:
-        """`lengths` as in `SliceProjectionNetwork.forward`; returns `(1, M)`."""
-        return self.velocity.modulation(stage2_lengths(lengths), torch.zeros(1))
+    def forward(self, lengths: Tensor, time: Tensor) -> Tensor:
+        """`lengths` as in `SliceProjectionNetwork.forward`, `time` is `(1,)`; returns `(1, M)`."""
+        return self.velocity.modulation(stage2_lengths(lengths), time)
 
 
 class Families(nn.Module):
@@ -149,7 +150,8 @@ def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, 
         "lengths": torch.tensor([[5.0, 1.0, 5.0, 1.0, 0.02]]),
     }
     stage1["rows"] = torch.linspace(0, 11, 44)[None]
-    modulation = Modulation(network)(stage1["lengths"])
+    moment = {"lengths": stage1["lengths"], "time": torch.zeros(1)}
+    modulation = Modulation(network)(*moment.values())
     planes = {0: FREE, 2: FREE, 3: FREE}
     sizes = {"image": planes, "lengths": {}, "rows": {1: FREE}}
     beside = {"guide": torch.zeros(2, 1, 44, 56), "guide_slices": torch.zeros(2, 1, 12, 56)}
@@ -164,10 +166,10 @@ def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, 
         "stage1": (Stage1(network), stage1, sizes),
         "velocity": (
             Velocity(network),
-            {"x": torch.zeros(2, 1, 56, 64), "modulation": modulation},
-            {"x": planes, "modulation": {}},
+            {"x": torch.zeros(2, 1, 56, 64), "modulation": modulation, "step": torch.ones(1)},
+            {"x": planes, "modulation": {}, "step": {}},
         ),
-        "modulation": (Modulation(network), {"lengths": stage1["lengths"]}, {"lengths": {}}),
+        "modulation": (Modulation(network), moment, {"lengths": {}, "time": {}}),
         "families": (Families(), both, {"first": every, "second": every, "spacing": {}, "slice_spacing": {}}),
         "weighed": (Weighed(), weighed, {"seen": every, "values": {0: FREE}, "regularisation": {0: FREE, 1: FREE}}),
     }
@@ -261,7 +263,7 @@ def constants(card: Card, weights: Path, settings: Mapping[str, Any], planes: in
     shared = tables()
     position, height = slice_profile(shared["acquisition"]["SLR"])
     cumulative = cumulative_trapezoid(height, position, initial=0)
-    shared["card"] = {k: v for k, v in asdict(card).items() if k not in ("error_map", "foretelling")}
+    shared["card"] = {k: v for k, v in asdict(card).items() if k not in SAID_ALONE}
     shared["profile"] = {"first": position[0], "step": position[1] - position[0], "cumulative": cumulative.tolist()}
     shared["noise"]["rician"] = {"scale": RICIAN, "series": rician()}
     shared["inferer"] = {**settings, "planes": planes}
@@ -312,10 +314,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     config = ConfigParser(ConfigParser.load_config_file(str(ROOT / "configs" / "inference.yaml")))
     config.update({"bundle_root": str(ROOT), "ckpt_path": str(given.ckpt_path)})
     network, card = config.get_parsed_content("weights").eval(), check_card(given.ckpt_path)
-    if not isinstance(network.apn, SliceProjectionNetwork) or card.n_max != 1:
+    if not isinstance(network.apn, SliceProjectionNetwork):
         raise InputError(
-            f"{given.ckpt_path}: stage 1 is a {type(network.apn).__name__}, with {card.n_max} steps: expected one on "
-            "the measured slices and one step. Give weights such as those that ship."
+            f"{given.ckpt_path}: stage 1 is a {type(network.apn).__name__}: expected one on the measured slices. Give "
+            "weights such as those that ship."
         )
     network.apn.trunk.down[0].enter = InPairs(network.apn.trunk.down[0].enter)
     (given.output / "webgpu").mkdir(parents=True, exist_ok=True)

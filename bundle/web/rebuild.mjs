@@ -14,9 +14,10 @@ import { describe, facts, keyOf } from "./outputs/record.js";
 import { place } from "./rebuild/guide.js";
 import { rebuild } from "./rebuild/inferer.js";
 import { loadNetworks } from "./rebuild/networks.js";
+import { mostSteps } from "./rebuild/schedule.js";
 import { settle } from "./stack/acquisition.js";
 
-const USAGE = "node rebuild.mjs SCAN OUT.nii.gz|OUT.zip [--slice_thickness MM] [--target_thickness MM] [--slice_axis 0|1|2] [--noise auto|PERCENT] [--guide SCAN] [--threads N]";
+const USAGE = "node rebuild.mjs SCAN OUT.nii.gz|OUT.zip [--slice_thickness MM] [--target_thickness MM] [--slice_axis 0|1|2] [--noise auto|PERCENT] [--sharp] [--guide SCAN] [--threads N]";
 const ENDING = /\.(nii\.gz|zip)$/i;
 const value = /** @type {const} */ ({ type: "string" });
 
@@ -60,7 +61,7 @@ function threads(text) {
 }
 
 async function main() {
-  const options = { slice_thickness: value, target_thickness: value, slice_axis: value, noise: value, guide: value, threads: value };
+  const options = { slice_thickness: value, target_thickness: value, slice_axis: value, noise: value, sharp: /** @type {const} */ ({ type: "boolean" }), guide: value, threads: value };
   const { values, positionals } = parseArgs({ options, allowPositionals: true });
   refuse(positionals.length !== 2, `${positionals.length} paths are given: expected two. ${USAGE}`);
   const [source, out] = positionals;
@@ -74,7 +75,8 @@ async function main() {
   const found = only(thickOf(await read(source, out)));
   const scan = await taken(found);
   refuse(/zip$/i.test(out) && !found.part, `${scan.name} is no DICOM: expected a result that ends in .nii.gz.`);
-  const acquisition = settle(scan, given);
+  const [acquisition, flow] = [settle(scan, given), { sharp: values.sharp ?? false }];
+  mostSteps(flow.sharp);
   for (const [name, [fact, from]] of Object.entries(facts(acquisition, scan.affine))) console.error(`${name}: ${fact} (${from})`);
   for (const warning of acquisition.warnings) console.error(`warning: ${scan.name}: ${warning}`);
   await writing(out, async () => {
@@ -85,8 +87,8 @@ async function main() {
   const networks = workers.map((one) => /** @type {any} */ (wrap(endpoint(one))));
   try {
     const beside = values.guide === undefined ? undefined : guideOf(found, await read(values.guide, out));
-    const guide = beside && (await place(await taken(beside), scan, acquisition, networks));
-    const result = await rebuild(scan, acquisition, networks, undefined, guide);
+    const guide = beside && (await place(await taken(beside), scan, acquisition, networks, undefined, flow));
+    const result = await rebuild(scan, acquisition, networks, undefined, guide, flow);
     const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, await sha256(found, beside), guide);
     const made = await (/zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part, record.Warnings, beside) : writeNifti(result.volume, result.affine, scan.header));
     await writing(out, () => writeWhole({ [out]: made, [out.replace(ENDING, ".json")]: `${JSON.stringify(record, null, 1)}\n` }));

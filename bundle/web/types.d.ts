@@ -61,6 +61,12 @@ interface Options {
   noise?: number;
 }
 
+/** How far the flow is followed: to its end, or by so many steps; else by those of the card. */
+interface Flow {
+  sharp?: boolean;
+  steps?: number;
+}
+
 /** A file as a user gives it. */
 interface NamedBytes {
   name: string;
@@ -149,8 +155,10 @@ interface Tensor {
 interface Networks {
   /** Planes, each with its neighbours in its data; with a guide its planes, and those of its slices. */
   stage1(given: Volume[], lengths: number[], rows: number[]): Promise<Float32Array>;
-  modulation(lengths: number[]): Promise<Float32Array>;
-  velocity(x: Float32Array, dims: number[], modulation: Float32Array): Promise<Float32Array>;
+  /** For each Euler step the modulation of the velocity's norms. */
+  modulations(lengths: number[], steps: number): Promise<Float32Array[]>;
+  /** The flow from stage 1's estimate, an Euler step for each modulation. */
+  refine(x: Float32Array, dims: number[], modulations: Float32Array[]): Promise<Float32Array>;
   families(one: Volume, other: Volume, spacing: number[], sliceSpacing: number): Promise<Float32Array>;
   /** Patterns of slices, of which they see so much, over that and the regularisation of each in-plane frequency. */
   weighed(seen: Volume, values: number[], regularisation: number[]): Promise<Float32Array>;

@@ -319,7 +319,7 @@ def test_networks_are_apart_by_the_largest_difference_and_by_what_is_no_number()
     """The page refuses a graphics card by this."""
     code = """
         const stage1 = async ([{ data }]) => data;
-        const one = (f) => ({ stage1, modulation: async () => [], velocity: async (x) => x.map(f) });
+        const one = (f) => ({ stage1, modulations: async () => [[]], refine: async (x) => x.map(f) });
         const others = [(x) => x, (x, k) => x + (k === 7) * 0.25, (x, k) => (k === 7 ? NaN : x)];
         const [{ apart }] = await get("rebuild/networks.js");
         for (const f of others) say(await apart([one((x) => x), one(f)]));"""

@@ -6,13 +6,13 @@ import { f, filled } from "../errors.js";
 import { percentile } from "../stack/intensity.js";
 import { extremes, reorder } from "../stack/volume.js";
 import { voxelSpacing } from "../stack/grid.js";
-import { ranBy } from "./record.js";
+import { detailOf, isDrawn, ranBy } from "./record.js";
 
 /** @typedef {import("../inputs/readers.js").Found} Found */
 /** @typedef {Record<string, {vr: string, Value: any[]}>} Attributes by tag, as in DICOM's JSON */
 
 const { DicomDict, DicomMessage, DicomMetaDictionary } = /** @type {any} */ (dcmjs).data;
-const { BY_GUIDE, DERIVATION, FIXED, GUIDED, LABEL, LONGEST, MAY_BE_EMPTY, MOST, NAME, REQUIRED, SHORTER, UIDS, WARNED } = constants.write;
+const { BY_GUIDE, DERIVATION, FIXED, GUIDED, LABEL, LONGEST, MAY_BE_EMPTY, MOST, NAME, REQUIRED, SHARPER, SHORTER, UIDS, WARNED } = constants.write;
 const { GUIDE, SOURCE } = /** @type {Record<"GUIDE" | "SOURCE", keyof typeof constants.codes>} */ (constants.inherit);
 const { INHERITED, ONCE_IS_ENOUGH } = /** @type {{INHERITED: string[], ONCE_IS_ENOUGH: Record<string, string>}} */ (constants.inherit);
 const PIXELS = "7FE00010";
@@ -118,8 +118,9 @@ function slicesOf(images) {
 function guidedBy(common, guide, slices) {
   const name = String(valuesOf(slices[0]?.header ?? {}, "SeriesDescription")[0] || guide.scan.name);
   const first = (/** @type {string} */ keyword) => String(valuesOf(common, keyword)[0]);
-  const own = first("SeriesDescription").slice(0, -LABEL.length).slice(0, SHORTER).trim();
-  put(common, "SeriesDescription", `${own} ${LABEL}${filled(GUIDED, { name })}`.trim().slice(0, 64).trim());
+  const at = first("SeriesDescription").lastIndexOf(LABEL);
+  const [own, label] = [first("SeriesDescription").slice(0, at), first("SeriesDescription").slice(at)];
+  put(common, "SeriesDescription", `${own.slice(0, SHORTER).trim()} ${label}${filled(GUIDED, { name })}`.trim().slice(0, 64).trim());
   put(common, "DerivationDescription", filled(BY_GUIDE, { name }) + first("DerivationDescription"));
 }
 
@@ -144,18 +145,19 @@ async function uid(text) {
 }
 
 /** The header that all images of the series share, without grid and pixels.
- * @type {(header: Attributes, spacing: number, key: string, number: number) => Promise<Attributes>} */
-async function derived(header, spacing, key, number) {
+ * @type {(header: Attributes, spacing: number, key: string, number: number, result: import("../rebuild/inferer.js").Result) => Promise<Attributes>} */
+async function derived(header, spacing, key, number, result) {
   const [common, now, version] = [{ ...header }, new Date(), constants.release.version];
   const pad = (/** @type {number} */ x) => String(x).padStart(2, "0");
   const day = `${now.getFullYear()}${pad(now.getMonth() + 1)}${pad(now.getDate())}`;
   const time = [now.getHours(), now.getMinutes(), now.getSeconds()].map(pad).join("");
   const first = (/** @type {string} */ keyword) => valuesOf(common, keyword)[0] ?? "";
-  const description = filled(DERIVATION, { spacing, by: ranBy(version), kind: first("MRAcquisitionType") || "unknown" });
+  const description = filled(DERIVATION, { spacing, by: ranBy(version), kind: first("MRAcquisitionType") || "unknown", detail: detailOf(result) });
+  const label = LABEL + (isDrawn(result) ? SHARPER : "");
   for (const event of ["InstanceCreation", "Content", "Series"]) Object.assign(common, setOf({ [`${event}Date`]: day, [`${event}Time`]: time }));
   Object.assign(common, setOf(FIXED));
   put(common, "SeriesNumber", 1000 * (Number(first("SeriesNumber") || 0) % 2_000_000) + (number % 1000)); // below 2**31, as IS asks
-  put(common, "SeriesDescription", `${first("SeriesDescription").slice(0, LONGEST)} ${LABEL}`.trim());
+  put(common, "SeriesDescription", `${first("SeriesDescription").slice(0, LONGEST + LABEL.length - label.length)} ${label}`.trim());
   put(common, "DerivationDescription", description);
   put(common, "DerivationCodeSequence", ...code("SpatialResampling"));
   const tool = setOf({ Manufacturer: NAME, ContributionDateTime: day + time, ContributionDescription: description });
@@ -174,14 +176,15 @@ async function derived(header, spacing, key, number) {
 
 /**
  * A zip file of the derived series.
- * @param {Placed} result
+ * @param {import("../rebuild/inferer.js").Result} result
  * @param {NamedBytes[]} images which it was made of.
  * @param {string} key of the result: the same images and key give the same UIDs.
  * @param {number} part number of the volume in its series, from 1.
  * @param {string[]} warnings of the record.
  * @param {Found} [guide] that guided.
  */
-export async function writeDicom({ volume, affine }, images, key, part, warnings, guide) {
+export async function writeDicom(result, images, key, part, warnings, guide) {
+  const { volume, affine } = result;
   const [slices, guiding] = [slicesOf(images), guide?.part ? slicesOf(guide.files) : []];
   const [{ row, column, normal }] = slices;
   const lps = affine.map((line, k) => (k < 2 ? line.map((x) => -x) : line));
@@ -203,7 +206,7 @@ export async function writeDicom({ volume, affine }, images, key, part, warnings
   const { stored, isSigned, slope, offset } = storedOf(turned, step, intercepts.size === 1 ? [...intercepts][0] : 0);
   const header = inherited(slices);
   put(header, "SourceImageSequence", ...valuesOf(header, "SourceImageSequence"), ...references(guiding, GUIDE));
-  const common = await derived(header, edges[2], key, part);
+  const common = await derived(header, edges[2], key, part, result);
   if (guide) guidedBy(common, guide, guiding);
   if (warnings.length) put(common, "ImageComments", warnings.map((text) => filled(WARNED, { text: text.replace(/\.+$/, "") })).join(" ").slice(0, MOST));
   Object.assign(common, setOf({ ImageOrientationPatient: [...right, ...down].map(single), PixelSpacing: [edges[1], edges[0]], SliceThickness: edges[2], SpacingBetweenSlices: edges[2] }));

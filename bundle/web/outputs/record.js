@@ -3,6 +3,7 @@ import constants from "../model/constants.js";
 import { f, filled, g } from "../errors.js";
 import { difference, relativeRmse, rms } from "../rebuild/consistency.js";
 import { warning } from "../rebuild/coverage.js";
+import { mostSteps } from "../rebuild/schedule.js";
 import { atTarget } from "../stack/acquisition.js";
 import { planeName } from "../stack/grid.js";
 import { intensityRange } from "../stack/intensity.js";
@@ -28,16 +29,26 @@ export const facts = (a, affine) => ({
 /** Who rebuilt, see scripts/method/origin.py. @type {(release?: string) => string} */
 export const ranBy = (release = "") => `DRIFT${release && " "}${release}, ${constants.release.network}`;
 
+/** A number of steps in words. @type {(count: number) => string} */
+const eulerSteps = (count) => `${count} Euler step${count === 1 ? "" : "s"}`;
+
+/** Whether detail is drawn: the flow was followed to its end. @type {(result: {steps: number, sharp: boolean}) => boolean} */
+export const isDrawn = ({ steps, sharp }) => sharp && steps > 0;
+
+/** The origin of detail. @type {(result: {steps: number, sharp: boolean}) => string} */
+export const detailOf = (result) => (isDrawn(result) ? constants.rebuilt.DRAWN : constants.rebuilt.ESTIMATED);
+
 /**
  * The record of a result.
  * @param {Scan} given
  * @param {Acquisition} a
- * @param {{volume: Volume, steps: number, stepsSource: string}} result
+ * @param {import("../rebuild/inferer.js").Result} result
  * @param {string} device what computed.
  * @param {string | null} input hash of the files that were given.
  * @param {Guide} [guide]
  */
-export function describe(given, a, { volume, steps, stepsSource }, device, input, guide) {
+export function describe(given, a, result, device, input, guide) {
+  const { volume, steps, stepsSource, sharp } = result;
   const scan = atTarget(a) ? given : { ...given, volume: evened(given.volume, a.sliceAxis)[0] };
   const { least, largest } = extremes(scan.volume);
   const [constant, target] = [least === largest, rounded(a.targetSpacing, 6)];
@@ -50,7 +61,7 @@ export function describe(given, a, { volume, steps, stepsSource }, device, input
   const noise = atTarget(a) || constant ? undefined : noiseOf(scan, a, left);
   const pulse = `SLR pulse, time-bandwidth product ${g(constants.acquisition.SLR)}`;
   return {
-    Description: description(a, constant, steps, placed, noise),
+    Description: description(a, constant, result, placed, noise),
     Sources: [...scan.sources, ...(guide?.sources ?? [])],
     SliceThickness: target,
     SpacingBetweenSlices: target,
@@ -59,6 +70,7 @@ export function describe(given, a, { volume, steps, stepsSource }, device, input
       ...(placed && { guide: [placed.Name, filled(constants.record.GUIDE_PLACED, placed)] }),
     },
     ...(placed && { Guide: placed }),
+    ...(isDrawn(result) && { Sharp: filled(constants.record.SHARP, { steps: eulerSteps(steps), detail: detailOf(result) }) }),
     ...(noise && { Noise: noise }),
     Streak: streakOf(scan, a, volume),
     Warnings: [...a.warnings, ...(guide ? warning(guide.coverage, guide.name) : [])],
@@ -67,20 +79,21 @@ export function describe(given, a, { volume, steps, stepsSource }, device, input
     Network: { Description: ranBy(), Class: "scripts.method.networks.Drift", WeightsVersion: constants.card.version },
     WeightsSHA256: constants.release.weights,
     Release: constants.release.version.split(".").slice(0, 2).join("."),
-    Settings: { ...constants.inferer, noise: a.noise === undefined ? "auto" : rounded(100 * a.noise, 6) },
+    Settings: { ...constants.inferer, n_max: mostSteps(sharp), sharp, noise: a.noise === undefined ? "auto" : rounded(100 * a.noise, 6) },
     Version: constants.release.version,
     Device: device,
   };
 }
 
-/** What was done, in a sentence. @type {(a: Acquisition, constant: boolean, steps: number, guide?: {Name: string}, noise?: {Share: number}) => string} */
-function description(a, constant, steps, guide, noise) {
+/** What was done, in a sentence. @type {(a: Acquisition, constant: boolean, result: {steps: number, sharp: boolean}, guide?: {Name: string}, noise?: {Share: number}) => string} */
+function description(a, constant, result, guide, noise) {
   if (atTarget(a)) return "Not rebuilt: the slices are at the target of DRIFT already.";
   if (constant) return "Not rebuilt: the scan is constant.";
-  const ran = [`Super-resolved along the slice axis by ${ranBy()}`, `in ${steps} Euler step${steps > 1 ? "s" : ""}`];
+  const ran = [`Super-resolved along the slice axis by ${ranBy()}`];
+  ran.push(result.steps ? `${isDrawn(result) ? "sharp, " : ""}in ${eulerSteps(result.steps)}` : "stage 1 alone");
   if (guide) ran.push(`guided by ${guide.Name}`);
   if (noise) ran.push(`at ${f(100 * noise.Share, 1)}% noise`);
-  return `${ran.join(", ")}: detail is estimated, not measured.`;
+  return `${ran.join(", ")}: detail is ${detailOf(result)}, not measured.`;
 }
 
 /** The noise of the slices, and how much of it is left. @type {(scan: Scan, a: Acquisition, left: Volume) => {Share: number, [name: string]: any}} */

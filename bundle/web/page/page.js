@@ -58,7 +58,7 @@ function work(status, share) {
   $("#status").ariaLive = share ? "off" : "polite"; // a screen reader would say each percent
   $("#status").textContent = status;
   $("progress").hidden = $("#stop").hidden = !isAtWork;
-  for (const name of ["#which", "#correct", "#guide", "[type=submit]", ...["files", "folder"].map((name) => `[data-opens=${name}]`)]) {
+  for (const name of ["#which", "#correct", "#guide", "#flow", "[type=submit]", ...["files", "folder"].map((name) => `[data-opens=${name}]`)]) {
     $(name).disabled = isAtWork;
   }
   $("progress").value = share ?? 0;
@@ -151,8 +151,9 @@ function present({ scan, others }, settled) {
   scans++;
   offer(scan.guided ? others : []);
   for (const name of GIVEN) fields[name].value = "";
+  fields.sharp.checked = false;
   $("h2").textContent = `${scan.name}, ${scan.shape.join(" x ")} voxels`;
-  $("#guide").hidden = !scan.guided;
+  [$("#guide").hidden, $("#flow").hidden] = [!scan.guided, !scan.leadsOn];
   tell(scan, settled);
   $("#scan").hidden = false;
 }
@@ -172,7 +173,8 @@ function tell(scan, { facts, warnings, isIdle }) {
   $("#warnings").replaceChildren(...said.map((/** @type {string} */ warning) => element("li", plain(warning))));
   $("[type=submit]").hidden = isIdle;
   const settings = Object.fromEntries(Object.entries(facts).map(([name, [value]]) => [name, value]));
-  const made = { scan: scans, name: scan.name, settings: { ...settings, noise: fields.noise.value || "as found", guide: fields.guided_by.selectedOptions[0].text } };
+  const chosen = { noise: fields.noise.value || "as found", guide: fields.guided_by.selectedOptions[0].text, ...(scan.leadsOn && { detail: fields.sharp.checked ? "drawn" : "estimated" }) };
+  const made = { scan: scans, name: scan.name, settings: { ...settings, ...chosen } };
   compare(made);
   return made;
 }
@@ -200,7 +202,7 @@ function rebuild() {
     };
     const early = async (/** @type {any} */ volumes) => isLatest() && preview(made, { ...volumes, measured: scan.measured }, scan);
     try {
-      const volumes = await tasks.rebuild(fields.gpu.checked, threads, chosenGuide(), proxy(progress), proxy(early));
+      const volumes = await tasks.rebuild(fields.gpu.checked, threads, { sharp: fields.sharp.checked }, chosenGuide(), proxy(progress), proxy(early));
       if (isLatest()) await show(made, { ...volumes, measured: scan.measured }, scan);
     } finally {
       if (isLatest()) withdraw();
@@ -250,7 +252,7 @@ $("#sample")?.addEventListener("click", () =>
   }),
 );
 $("#which").addEventListener("change", choose);
-for (const name of ["#correct", "#guide label"]) $(name).addEventListener("change", () => attempt("", undefined, async () => void (await settle())));
+for (const name of ["#correct", "#guide label", "#flow"]) $(name).addEventListener("change", () => attempt("", undefined, async () => void (await settle())));
 $("#scan").addEventListener("submit", (/** @type {Event} */ event) => [event.preventDefault(), isAtWork || rebuild()]);
 $("#stop").addEventListener("click", stop);
 $("#gpu").hidden = !("gpu" in navigator);

@@ -36,6 +36,8 @@ async function present(made, volumes, window) {
   $("#early").hidden = Boolean(result);
   $("#save").hidden = !result;
   $("#save_dicom").hidden = !result?.dicom;
+  const { Sharp } = volumes.record ?? {};
+  [$("#drawn").hidden, $("#drawn").textContent] = [!Sharp, Sharp ? `Sharp: ${Sharp}` : ""];
   $("#result").hidden = false;
   compare(made);
   await view(volumes, window, volumes.record?.Guide?.Borders ?? {});

@@ -38,8 +38,8 @@ async function scansOf(files) {
 }
 
 /** The scan rebuilt by networks, the last of which judges a graphics card. Its guide is one of the same files, by its number, or given.
- * @type {(networks: Networks[], gpu: boolean, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
-async function rebuilt(networks, gpu, guide, progress, preview) {
+ * @type {(networks: Networks[], gpu: boolean, flow: Flow, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
+async function rebuilt(networks, gpu, flow, guide, progress, preview) {
   const begun = performance.now();
   if (gpu) {
     const difference = await apart([networks[0], /** @type {Networks} */ (networks.pop())]);
@@ -48,7 +48,7 @@ async function rebuilt(networks, gpu, guide, progress, preview) {
   const beside = guide === undefined ? undefined : typeof guide === "number" ? found[guide] : guideOf(own, await scansOf(guide));
   const before = !beside ? 0 : isSharp(/** @type {Scan} */ (beside.scan)) ? 0.1 : 0.5; // of the work; a guide of thick slices is rebuilt itself
   if (beside) progress(0);
-  const placed = beside && (await place(await taken(beside), scan, acquisition, networks, (share) => progress(share * before)));
+  const placed = beside && (await place(await taken(beside), scan, acquisition, networks, (share) => progress(share * before), flow));
   /** @type {Promise<Uint8Array> | undefined} */
   let spline;
   const splined = () => (spline ??= writeNifti(cubic(scan.volume, acquisition), fineAffine(scan.affine, acquisition), scan.header));
@@ -58,7 +58,7 @@ async function rebuilt(networks, gpu, guide, progress, preview) {
   const result = await rebuild(scan, acquisition, networks, (share, early) => {
     progress(before + share * (1 - before));
     if (early && performance.now() - begun > SOON) show(early());
-  }, placed);
+  }, placed, flow);
   const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${networks.length} threads of the processor`}`;
   const record = describe(scan, acquisition, result, device, await sha256(own, beside), placed);
   return {
@@ -83,7 +83,7 @@ const tasks = {
     const chosen = thickOf(found)[k];
     [scan, own] = [await taken(chosen), chosen]; // both, or where it is broken neither
     const { low, high } = intensityRange(scan.volume);
-    const facts = { name: scan.name, shape: scan.volume.shape, guided: constants.card.guide_share > 0 };
+    const facts = { name: scan.name, shape: scan.volume.shape, guided: constants.card.guide_share > 0, leadsOn: constants.card.sharp_n_max !== null };
     return { ...facts, low, high, measured: await writeNifti(scan.volume, scan.affine, scan.header) };
   },
 
@@ -98,15 +98,15 @@ const tasks = {
     return { facts: facts(acquisition, scan.affine), warnings: acquisition.warnings, isIdle: atTarget(acquisition) };
   },
 
-  /** @type {(gpu: boolean, threads: number, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
-  async rebuild(gpu, threads, guide, progress, preview) {
+  /** @type {(gpu: boolean, threads: number, flow: Flow, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
+  async rebuild(gpu, threads, flow, guide, progress, preview) {
     const workers = (gpu ? ["webgpu", "wasm"] : Array(threads).fill("wasm")).map((device) => thread("networks.js", device));
     const networks = workers.map((one) => /** @type {any} */ (wrap(one)));
     const failed = new Promise((_, reject) => {
       for (const one of workers) one.onerror = () => reject(new Error("the networks were not loaded"));
     });
     try {
-      return /** @type {object} */ (await Promise.race([failed, rebuilt(networks, gpu, guide, progress, preview)]));
+      return /** @type {object} */ (await Promise.race([failed, rebuilt(networks, gpu, flow, guide, progress, preview)]));
     } finally {
       workers.forEach((one) => one.terminate());
     }

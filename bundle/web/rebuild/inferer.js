@@ -12,9 +12,11 @@ import constants from "../model/constants.js";
 import { reconcile } from "./consistency.js";
 import { deblock } from "./deblocking.js";
 import { weighFamilies } from "./families.js";
+import { stepsFor } from "./schedule.js";
 import { byWindows, inTurns, signalBox } from "./windows.js";
 
-const COST = { alone: 1.4, guided: 1.9 }; // of stage 1, over that of the velocity: by it what is left is estimated
+const COST = { alone: 1.4, guided: 1.9 }; // of stage 1, over that of an Euler step: by it what is left is estimated
+/** @typedef {Placed & {steps: number, stepsSource: string, sharp: boolean}} Result its Euler steps, and whether they were to lead to the end of the flow */
 /** @typedef {(share: number, early?: () => Volume) => void} Progress once it gets what is known early, by stage 1 along one axis; it must be asked at once */
 const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at once
 
@@ -25,11 +27,12 @@ const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at
  * @param {Networks[]} networks which compute side by side.
  * @param {Progress} [progress] gets the share of the planes that are done.
  * @param {Guide} [guide] in its place.
- * @returns {Promise<{volume: Volume, affine: Affine, steps: number, stepsSource: string}>}
+ * @param {Flow} [flow]
+ * @returns {Promise<Result>}
  */
-export async function rebuild(scan, a, networks, progress = () => {}, guide) {
-  const { affine } = scan;
-  if (atTarget(a)) return { volume: scan.volume, affine, steps: 0, stepsSource: "none: the slices are at the target" };
+export async function rebuild(scan, a, networks, progress = () => {}, guide, flow = {}) {
+  const [{ affine }, [steps, stepsSource], sharp = false] = [scan, stepsFor(a, flow), flow.sharp];
+  if (atTarget(a)) return { volume: scan.volume, affine, steps: 0, stepsSource: "none: the slices are at the target", sharp };
   const [volume] = evened(scan.volume, a.sliceAxis);
   const million = Math.round((volume.data.length / a.sliceCount) * a.fineCount) / 1e6;
   refuse(
@@ -40,15 +43,16 @@ export async function rebuild(scan, a, networks, progress = () => {}, guide) {
   const { least, largest } = extremes(volume);
   const constant = least === largest;
   return {
-    volume: constant ? nearest(volume, a) : await rebuildStack({ ...scan, volume }, a, networks, progress, guide),
+    volume: constant ? nearest(volume, a) : await rebuildStack({ ...scan, volume }, a, networks, progress, steps, guide),
     affine: fineAffine(affine, a),
-    steps: constant ? 0 : 1,
-    stepsSource: constant ? "none: the scan is constant" : "N_max = 1",
+    steps: constant ? 0 : steps,
+    stepsSource: constant ? "none: the scan is constant" : stepsSource,
+    sharp,
   };
 }
 
-/** Slices that are not constant -> the fine volume, in the scan's units. @type {(scan: Scan, a: Acquisition, networks: Networks[], progress: Progress, guide?: Guide) => Promise<Volume>} */
-async function rebuildStack({ volume: measured, affine }, a, networks, progress, guide) {
+/** Slices that are not constant -> the fine volume, in the scan's units. @type {(scan: Scan, a: Acquisition, networks: Networks[], progress: Progress, steps: number, guide?: Guide) => Promise<Volume>} */
+async function rebuildStack({ volume: measured, affine }, a, networks, progress, steps, guide) {
   const { axes, flipped } = canonical(affine);
   const order = AXES.map((axis) => axes.indexOf(axis));
   const into = (/** @type {Volume} */ volume) => reorder(volume, axes, flipped);
@@ -59,7 +63,7 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
   const { tissueRange } = all;
   const tissue = withoutRest(all);
   const early = (/** @type {Volume} */ volume) => map(back(toScan(volume, tissueRange)), (x) => Math.max(x, tissueRange.low));
-  const sharp = await fine(unitOf(tissue, all), networks, (share, volume) => progress(share, volume && (() => early(volume()))), beside);
+  const sharp = await fine(unitOf(tissue, all), networks, (share, volume) => progress(share, volume && (() => early(volume()))), steps, beside);
   refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
   const result = back(await reconcile(toScan(sharp, tissueRange), tissue, networks));
   const [masked, slice, plane] = [isMasked(whole, tissueRange.low), nearestIndex(a), indexAlong(result.shape, a.sliceAxis)];
@@ -72,8 +76,8 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
 }
 
 /** The method: slices in [-1, 1] -> the volume on the fine grid.
- * @type {(slices: Slices, networks: Networks[], progress: Progress, guide?: Guide) => Promise<Volume>} */
-async function fine(slices, networks, progress, guide) {
+ * @type {(slices: Slices, networks: Networks[], progress: Progress, steps: number, guide?: Guide) => Promise<Volume>} */
+async function fine(slices, networks, progress, steps, guide) {
   const { volume: thick, a, edges } = slices;
   const volume = nearest(thick, a);
   const box = signalBox(volume);
@@ -86,17 +90,17 @@ async function fine(slices, networks, progress, guide) {
     const given = [crop(thick, whole), ...(seen ? beside : [])];
     const rows = fineRows(a).slice(...box[a.sliceAxis]);
     const cost = seen ? COST.guided : COST.alone;
-    let [done, all] = [0, (1 + cost) * (size(others[0]) + size(others[1]))];
-    const count = (/** @type {number} */ planes, isFirst = false) => progress((done += isFirst ? cost * planes : planes) / all);
+    let [done, all] = [0, (steps + cost) * (size(others[0]) + size(others[1]))];
+    const count = (/** @type {number} */ planes, isFirst = false) => progress((done += planes * (isFirst ? cost : steps)) / all);
     const lengths = (/** @type {number} */ axis) => [a.sliceThickness, a.targetSpacing, a.sliceSpacing, edges[axis], noiseShare(slices)];
-    const modulation = await networks[0].modulation(lengths(others[0])); // no pixel counts
+    const modulations = await networks[0].modulations(lengths(others[0]), steps); // no pixel counts
     const families = [];
     for (const other of others) {
       const order = [3 - a.sliceAxis - other, a.sliceAxis, other];
       const back = (/** @type {Volume} */ planes) => reorder(planes, AXES.map((axis) => order.indexOf(axis)));
       const planes = await stage1(given.map((one) => reorder(one, order)), rows, lengths(other), networks, count);
       if (!families.length) progress(done / all, () => paste(copy(volume), back(planes), box));
-      await byWindows(planes, modulation, networks, count);
+      if (steps) await byWindows(planes, modulations, networks, count);
       families.push(back(planes));
     }
     const pixels = others.map((axis) => edges[axis]);

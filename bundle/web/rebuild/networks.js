@@ -31,10 +31,17 @@ export function loadNetworks(runtime, read, device = "wasm") {
       const told = { lengths: { data: lengths, shape: [1, lengths.length] }, rows: { data: rows, shape: [1, rows.length] } };
       return run(given.length > 1 ? "guided" : "stage1", { ...Object.fromEntries(planes), ...told }, device);
     },
-    modulation: (lengths) => run("modulation", { lengths: { data: lengths, shape: [1, lengths.length] } }),
-    velocity: (data, shape, given) => {
-      const modulation = { data: given, shape: [1, given.length] };
-      return run("velocity", { x: { data, shape }, modulation }, device);
+    modulations: async (lengths, steps) => {
+      const found = [];
+      for (let n = 0; n < steps; n++) found.push(await run("modulation", { lengths: { data: lengths, shape: [1, lengths.length] }, time: vector([n / steps]) }));
+      return found;
+    },
+    refine: async (x, shape, modulations) => {
+      for (const data of modulations) {
+        const modulation = { data, shape: [1, data.length] };
+        x = await run("velocity", { x: { data: x, shape }, modulation, step: vector([1 / modulations.length]) }, device);
+      }
+      return x;
     },
     families: (first, second, spacing, sliceSpacing) =>
       run("families", { first, second, spacing: vector(spacing), slice_spacing: vector([sliceSpacing]) }),
@@ -49,7 +56,7 @@ export async function apart(networks) {
   const rows = Array.from({ length: 48 }, (_, k) => (k * 9) / 47);
   const lengths = [5, 1, 5, 1, 0.02];
   const whole = async (/** @type {Networks} */ one) =>
-    one.velocity(await one.stage1([image], lengths, rows), [1, 1, 48, 64], await one.modulation(lengths));
+    one.refine(await one.stage1([image], lengths, rows), [1, 1, 48, 64], await one.modulations(lengths, 1));
   const [a, b] = await Promise.all(networks.map(whole));
   return a.reduce((most, x, k) => Math.max(most, Math.abs(x - b[k]) || 0), 0) + +!b.every(Number.isFinite);
 }

@@ -59,10 +59,10 @@ function importance(h, w) {
 }
 
 /**
- * Planes through the velocity network, whole or in windows; they are replaced by what it makes of them.
- * @type {(planes: Volume, modulation: Float32Array, networks: Networks[], progress: (planes: number) => void) => Promise<void>}
+ * Planes through the flow, whole or in windows, a step for each modulation; they are replaced by what it makes of them.
+ * @type {(planes: Volume, modulations: Float32Array[], networks: Networks[], progress: (planes: number) => void) => Promise<void>}
  */
-export async function byWindows(planes, modulation, networks, progress) {
+export async function byWindows(planes, modulations, networks, progress) {
   const [[, R, C], margin] = [planes.shape, airBeside(planes)];
   const [H, W] = [R, C + 2 * margin].map((n) => Math.max(n, Math.min(roi_size, Math.max(LEAST_EDGE, Math.ceil(n / BLOCK) * BLOCK))));
   const [h, w, top, left] = [Math.min(H, roi_size), Math.min(W, roi_size), (H - R) >> 1, ((W - C) >> 1) - margin];
@@ -76,7 +76,7 @@ export async function byWindows(planes, modulation, networks, progress) {
     }
     for (const y of windowStarts(H, h)) {
       for (const x of windowStarts(W, w)) {
-        const sharp = await one.velocity(crop(wide, [[0, n], [y, y + h], [x, x + w]]).data, [n, 1, h, w], modulation);
+        const sharp = await one.refine(crop(wide, [[0, n], [y, y + h], [x, x + w]]).data, [n, 1, h, w], modulations);
         for (let row = 0, k = 0; row < n * h; row++) {
           for (let at = (Math.floor(row / h) * H + y + (row % h)) * W + x, end = at + w; at < end; at++, k++) {
             sum.data[at] += weights[k % (h * w)] * sharp[k];

@@ -1,0 +1,90 @@
+"""The option sharp in the page's modules: Python's volume, record and derived series, with weights whose flow leads on."""
+
+import json
+import re
+import shutil
+import subprocess
+import zipfile
+from dataclasses import replace
+
+import nibabel as nib
+import numpy as np
+import pytest
+from pydicom import dcmread
+
+import drift_mri
+from drift_mri.command import main
+from scripts.method.schedule import ais_steps
+from scripts.method.weights import read_card, write_card
+from tests.bundle.test_web import FLOAT32, HEAD, NODE, ROOT, assert_same, axial, exported, head, in_node, pytestmark
+from tests.bundle.test_web_dicom import assert_alike
+from tests.bundle.test_web_guide import copied
+from tests.dicom_files import mr_slices, save
+
+__all__ = ["exported", "pytestmark"]
+MOST = 4  # steps: 3 of them at 4 mm, where the default takes one
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """The weights that ship, whose card says that their flow leads on."""
+    path = shutil.copy(ROOT / "models" / "model.pt", tmp_path_factory.mktemp("weights") / "model.pt")
+    write_card(path, replace(read_card(ROOT / "models" / "model.pt"), sharp_n_max=MOST))
+    return path
+
+
+@pytest.fixture(scope="module")
+def program(exported, tmp_path_factory):
+    """The page's modules with that card: the networks are the same."""
+    folder = tmp_path_factory.mktemp("program") / "web"
+    program = copied(folder)
+    constants = folder / "model" / "constants.js"
+    text = constants.read_text()
+    assert text.count('"sharp_n_max":') == 1
+    constants.unlink()
+    constants.write_text(re.sub(r'"sharp_n_max":[^,}]*', f'"sharp_n_max":{MOST}', text))
+    return program
+
+
+def run(program, *given):
+    done = subprocess.run([NODE, program, *map(str, given)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+
+
+def test_node_makes_the_volume_and_the_record_of_python(tmp_path, program, weights):
+    path, out = tmp_path / "scan.nii.gz", tmp_path / "scan_sr.nii.gz"
+    nib.save(nib.Nifti1Image(HEAD, axial()), path)
+    plain, sharp = (
+        drift_mri.rebuild(path, config=FLOAT32, ckpt_path=weights, sharp=sharp) for sharp in (False, True)
+    )
+    run(program, path, out, "--sharp")
+    assert_same(nib.load(out), sharp, HEAD)
+    assert np.abs(sharp.get_fdata() - plain.get_fdata()).max() > 1, "the steps matter"
+    record, theirs = json.loads((tmp_path / "scan_sr.json").read_text()), json.loads(json.dumps(sharp.record))
+    assert ais_steps(4.0, 1.0, MOST) == 3 and theirs["Sharp"].startswith("3 Euler steps")
+    for name in ("Description", "Sharp", "Facts"):
+        assert record[name] == theirs[name], name
+    assert (record["Settings"]["sharp"], record["Settings"]["n_max"]) == (True, MOST)
+
+
+def test_the_derived_series_is_that_of_the_command(tmp_path, program, weights):
+    save(tmp_path / "dicom", mr_slices(head().astype(np.uint16), SeriesDescription="x" * 60))
+    run(program, tmp_path / "dicom", tmp_path / "out.zip", "--sharp")
+    given = ["--output_format", "dicom", "--config", str(FLOAT32), "--ckpt_path", str(weights), "--sharp"]
+    main([str(tmp_path / "dicom"), "-o", str(tmp_path / "py"), *given])
+    with zipfile.ZipFile(tmp_path / "out.zip") as packed:
+        packed.extractall(tmp_path / "js")
+    own, theirs = (dcmread(next((tmp_path / name).rglob("*.dcm"))) for name in ("js", "py"))
+    assert_alike(own, theirs)
+    assert own.SeriesDescription.endswith("x DRIFT SR sharp") and len(own.SeriesDescription) == 64
+    assert "drawn from what heads look like" in own.DerivationDescription
+
+
+def test_weights_whose_flow_leads_no_further_are_refused_in_the_words_of_python(tmp_path, exported, refusal):
+    if read_card(ROOT / "models" / "model.pt").sharp_n_max is not None:
+        pytest.skip("the flow of the weights that ship leads on")
+    nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / "scan.nii")
+    done = in_node(tmp_path / "scan.nii", tmp_path / "out" / "scan_sr.nii.gz", "--sharp")
+    said = refusal(main, [str(tmp_path / "scan.nii"), "-o", str(tmp_path / "py"), "--sharp"])
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == f"error: {said}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scan.nii"]
