@@ -10,6 +10,7 @@ from torch import nn
 
 from ..errors import InputError, flag, logger, printable
 from ..method.calibration import Foretelling
+from ..method.origin import Origin
 from ..stack.grid import name_of
 from ..stack.slices import Slices
 from .error_map import ErrorMaps, error_map
@@ -112,10 +113,11 @@ class Rebuilder:
 
     def checked(self, slices: Slices) -> Check | None:
         """The test of the method on a scan's own slices, without a guide; None where none can be made."""
-        method = self.inferer.one_family
+        method, origin = self.inferer.one_family, Origin.of(self.network)
         with part("checking", wanted=method.progress):
             method = replace(method, progress=False)
-            return check(slices, lambda one: method.rebuilt(one, self.network).volume.as_tensor(), self.foretelling)
+            found = check(slices, lambda one: method.rebuilt(one, self.network).volume.as_tensor(), self.foretelling)
+        return found if found is None or origin.ours else replace(found, by=origin.name)
 
     def each(self, stacks: Sequence[Slices], guides: Sequence[PlacedGuide | None]) -> list[Rebuilt]:
         """Rebuilds stacks of one head, each with its guide.

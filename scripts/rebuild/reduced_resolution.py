@@ -82,6 +82,7 @@ class Check:
             calibrates it.
         spots: what becomes of small things.
         pictures: of one slice, `(across, up)` in RAS+ order, in the units of the scan: name -> plane.
+        by: the network that rebuilt, for people.
     """
 
     slices: tuple[int, ...]
@@ -91,6 +92,7 @@ class Check:
     foretold: tuple[float, float] | None = None
     spots: tuple[Spot, ...] = ()
     pictures: Mapping[str, Tensor] = field(default_factory=dict)
+    by: str = "DRIFT"
 
     @property
     def gain(self) -> float:
@@ -105,7 +107,7 @@ class Check:
     def __str__(self) -> str:
         """In words, for people."""
         gains = f"gains {self.gain:.1f} dB over" if self.gain >= 0 else f"loses {-self.gain:.1f} dB to"
-        text = f"on this scan's own slices DRIFT {gains} the cubic spline ({self.spline:.1f} to {self.rebuilt:.1f})"
+        text = f"on this scan's own slices {self.by} {gains} the cubic spline ({self.spline:.1f} to {self.rebuilt:.1f})"
         if self.foretold is not None:
             text += ", foretold through its slices {:.1f} ± {:.1f} dB".format(*self.foretold)
         return text if self.expected >= WORTH else f"{text}: {NO_GAIN}"

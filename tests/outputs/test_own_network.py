@@ -34,12 +34,13 @@ def config(tmp_path, monkeypatch):
 def test_record_page_and_index_name_it(config, tmp_path, write_nifti):
     head = np.random.default_rng(0).integers(100, 900, (24, 26, 8)).astype(np.float32)
     scan, out = write_nifti(head, np.diag([1.0, 1.0, 4.0, 1.0]), "scan.nii.gz"), tmp_path / "out"
-    main([str(scan), "-o", str(out), "--config", str(config), "--report"])
+    main([str(scan), "-o", str(out), "--config", str(config), "--report", "--check"])
     said, page, index = record(out), (out / "scan_sr.html").read_text(), (out / "index.html").read_text()
     assert said["WeightsSHA256"] is None and said["Network"]["Description"] == NAMED
     assert said["Network"]["File"] == "my_module.py" and "WeightsVersion" not in said["Network"]
     assert said["Description"].startswith(f"Super-resolved along the slice axis by {NAMED}")
     assert said["Summary"]["steps"] is None and "steps" not in said["Facts"] and "n_max" not in said["Settings"]
+    assert said["Check"]["Description"].startswith("On this scan's own slices my_module.MyNetwork ")
     assert NAMED in page and NAMED in index and "Choi" not in index and "Euler" not in index
     for text in (json.dumps(said), page, index):
         assert SHIPPED[:12] not in text and "by DRIFT" not in text and "N_max" not in text
