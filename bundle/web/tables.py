@@ -39,7 +39,14 @@ MODULES = (  # whose constants the page shares
     ),
     *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),
     *("outputs.dicom.inherit", "outputs.dicom.write"),
-    *("rebuild.coverage", "rebuild.guide", "rebuild.rebuilt", "rebuild.gain", "rebuild.registration", "rebuild.rebuilder"),
+    *(
+        "rebuild.coverage",
+        "rebuild.guide",
+        "rebuild.rebuilt",
+        "rebuild.gain",
+        "rebuild.registration",
+        "rebuild.rebuilder",
+    ),
 )
 
 

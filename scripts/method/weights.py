@@ -95,7 +95,7 @@ class Card:
 
 
 def card_of_run(card: Card, sharp: bool | str) -> Card:
-    """The card as a run takes it: with `sharp` the steps and the calibration of sharp results are its `n_max`, `error_map`.
+    """The card as a run takes it: with `sharp` its `n_max` and its `error_map` are those of sharp results.
 
     The gain that a scan's own slices foretell belongs to the default: nothing calibrates that of sharp results.
 

@@ -109,8 +109,8 @@ ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
             Pictures=OBJECT,
         ),
         "with --check: the scan's own slices, acquired again and rebuilt. Which slices, from 0; PSNR of the cubic "
-        "spline and of the network; the gain that this foretells through the slices, and its error, in dB; spots of a size "
-        "in mm and a contrast, and the share of it that is kept; pictures of one slice",
+        "spline and of the network; the gain that this foretells through the slices, and its error, in dB; spots of a "
+        "size in mm and a contrast, and the share of it that is kept; pictures of one slice",
     ),
     "Noise": (
         of(Deviation=NUMBER, Share=NUMBER, Widths=each(NUMBER), Source=TEXT, Left=SHARE),

@@ -161,8 +161,8 @@ def calibrate(
     for (kind, group), shares in left_out(cases, thicknesses).items():
         spread = f"{np.mean(shares):.3f} ({min(shares):.3f} to {max(shares):.3f})"
         logger.info(f"intervals of 90 %, each person by the others: {kind}, {thicknesses[group]:g} mm: {spread}")
-    calibrated = "sharp_error_map" if inferer.sharp else "error_map"
-    write_card(path, replace(read_card(path), **{calibrated: fitted(cases, thicknesses)}))
+    card, found = read_card(path), fitted(cases, thicknesses)
+    write_card(path, replace(card, sharp_error_map=found) if inferer.sharp else replace(card, error_map=found))
     try_it(path)
 
 

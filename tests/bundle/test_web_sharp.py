@@ -1,4 +1,4 @@
-"""The option sharp in the page's modules: Python's volume, record and derived series, with weights whose flow leads on."""
+"""The option sharp in the page's modules, with weights whose flow leads on: Python's volume, record, derived series."""
 
 import json
 import re
@@ -54,9 +54,7 @@ def run(program, *given):
 def test_node_makes_the_volume_and_the_record_of_python(tmp_path, program, weights):
     path, out = tmp_path / "scan.nii.gz", tmp_path / "scan_sr.nii.gz"
     nib.save(nib.Nifti1Image(HEAD, axial()), path)
-    plain, sharp = (
-        drift_mri.rebuild(path, config=FLOAT32, ckpt_path=weights, sharp=sharp) for sharp in (False, True)
-    )
+    plain, sharp = (drift_mri.rebuild(path, config=FLOAT32, ckpt_path=weights, sharp=sharp) for sharp in (False, True))
     run(program, path, out, "--sharp")
     assert_same(nib.load(out), sharp, HEAD)
     assert np.abs(sharp.get_fdata() - plain.get_fdata()).max() > 1, "the steps matter"
