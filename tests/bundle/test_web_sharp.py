@@ -16,9 +16,11 @@ import drift_mri
 from drift_mri.command import main
 from scripts.method.schedule import ais_steps
 from scripts.method.weights import read_card, write_card
+from tests.browser import needs_chromium
 from tests.bundle.test_web import FLOAT32, HEAD, NODE, ROOT, assert_same, axial, exported, head, in_node, pytestmark
 from tests.bundle.test_web_dicom import assert_alike
 from tests.bundle.test_web_guide import copied
+from tests.bundle.test_web_page import Page, Server
 from tests.dicom_files import mr_slices, save
 
 __all__ = ["exported", "pytestmark"]
@@ -76,6 +78,20 @@ def test_the_derived_series_is_that_of_the_command(tmp_path, program, weights):
     assert_alike(own, theirs)
     assert own.SeriesDescription.endswith("x DRIFT SR sharp") and len(own.SeriesDescription) == 64
     assert "drawn from what heads look like" in own.DerivationDescription
+
+
+@needs_chromium
+def test_the_page_offers_it_and_says_what_was_made(tmp_path, program):
+    subprocess.run([NODE, program.parent / "build.mjs"], check=True)
+    nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / "scan.nii")
+    with Server(program.parent / "dist") as server, Page(tmp_path, server.address) as page:
+        assert page.drop(tmp_path / "scan.nii") is None
+        assert not page.evaluate("document.querySelector('#flow').hidden")
+        assert not page.evaluate("document.querySelector('[name=sharp]').checked")
+        page.click("[name=sharp]")
+        page.rebuild()
+        drawn, made = (page.evaluate(f"document.querySelector('#{name}').innerText") for name in ("drawn", "made_with"))
+        assert drawn.startswith("Sharp: 3 Euler steps to the end of the flow") and "detail drawn" in made
 
 
 def test_weights_whose_flow_leads_no_further_are_refused_in_the_words_of_python(tmp_path, exported, refusal):
