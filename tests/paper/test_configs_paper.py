@@ -90,7 +90,10 @@ def test_evaluation_rebuilds_as_inference_does():
     """What is evaluated is what ships; stage 1 differs by its steps alone, and has no error maps."""
     evaluated, shipped = parser("evaluate.yaml")["inferer"], parser("inference.yaml")["inferer"]
     assert evaluated == shipped
-    stage1, whole = raw("evaluate.yaml")["stage1_inferer"], {"n_max", "sharp", "spread", "sw_batch_size", "progress"}
+    stage1, whole = (
+        raw("evaluate.yaml")["stage1_inferer"],
+        {"n_max", "sharp", "start_noise", "spread", "sw_batch_size", "progress"},
+    )
     own = {"roi_size": "@inferer::roi_size", "bfloat16": "@inferer::bfloat16", "steps": 0}
     assert stage1 == {**{name: value for name, value in shipped.items() if name not in whole}, **own}
 

@@ -6,7 +6,7 @@ import torch
 from monai.data import MetaTensor
 from torch import nn
 
-from scripts.method import networks
+from scripts.method import flow, networks, schedule
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
@@ -116,6 +116,49 @@ def test_both_planes_are_weighed(drift):
     assert (single[0] - single[1]).abs().max() > 1
     result = of_box(DriftInferer(16, both_planes=True, steps=2, **OWN)(image, drift))
     close(result, rebuilt_by_loop(*arrays(image), drift, (0, 1)))
+
+
+def test_a_flow_from_noise_begins_at_stage_1_with_noise_and_takes_eulers_steps(drift):
+    """On the planes along one axis, which fill a window."""
+    image, steps, deviation = noise_stack((4, 24, 6)), 3, 0.1
+    inferer = DriftInferer(64, steps=steps, start_noise=deviation, **OWN)
+    _, low, high = in_unit(*arrays(image))
+    alone = of_box(inferer.draft(image, drift))
+    estimate = (alone - low) / (high - low) * 2 - 1
+    planes = (estimate + deviation * flow.grid_noise(estimate.shape)).movedim((2, 1), (1, 2))[:, None]
+    times, lengths = schedule.euler_times(steps), Slices.of(image).lengths(0)[:, :2]
+    for n in range(steps):
+        velocity = inferer.by_windows(planes, lambda w, n=n: drift.velocity(w, lengths, times[n : n + 1]))
+        planes = planes + velocity / steps
+    expected = (planes[:, 0].movedim((1, 2), (2, 1)) + 1) / 2 * (high - low) + low
+    whole = alone > low  # elsewhere undershoot was cut
+    close(of_box(inferer(image, drift))[whole], expected[whole].clamp(min=low), (high - low) * 1e-3)
+
+
+def test_a_flow_from_noise_sees_planes_along_either_axis_in_turn():
+    class Recorder(StageOne):
+        def refine(self, x, modulations, times):
+            if len(times) > 1:  # else it is stage 1 alone
+                self.seen.append((x.shape[0], len(modulations), times.tolist()))
+            return x
+
+    network = Recorder(networks.AnatomicalProjectionNetwork([8, 8]), networks.VelocityNetwork([8, 8])).eval()
+    network.seen = []
+    image = noise_stack((5, 7, 4))
+    DriftInferer(64, both_planes=True, steps=4, start_noise=0.1, sw_batch_size=99, **OWN)(image, network)
+    planes, counts, times = zip(*network.seen)
+    assert planes == (5, 7, 5, 7) and set(counts) == {1}  # the first ones run along the longer axis
+    assert times == ([0.0, 0.25], [0.25, 0.5], [0.5, 0.75], [0.75, 1.0])
+
+
+def test_without_steps_no_noise_is_added_and_a_second_run_equals_the_first(drift):
+    image = noise_stack((5, 7, 4))
+    one, again, other = (
+        DriftInferer(16, both_planes=True, steps=2, start_noise=s, **OWN)(image, drift) for s in (0.1, 0.1, 0)
+    )
+    assert torch.equal(one, again) and not torch.equal(one, other)
+    alone = (DriftInferer(16, both_planes=True, steps=0, start_noise=s, **OWN)(image, drift) for s in (0.1, 0))
+    assert torch.equal(*alone)
 
 
 def test_bfloat16_is_close_to_float32_and_returns_float32(drift):
