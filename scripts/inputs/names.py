@@ -6,9 +6,10 @@ and at one of case, as in `AxT2`.
 
 import re
 import unicodedata
+from itertools import takewhile
 from pathlib import Path
 
-NARROW, WIDE = r"[-_.\s]", r"[_.\s]"  # signs that end a first token; a hyphen may stand in a person's number
+ENDS = r"[_.\s]"  # signs that end a first token
 BETWEEN = re.compile(r"[^\w*]+|_+")
 CHANGE = re.compile(
     r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z]{3})(?=[a-z])|(?<=\d)(?=[A-Z][a-z])"
@@ -59,19 +60,26 @@ def contrast_of(*names: str) -> str:
     return next(found, "")
 
 
-def first_token(name: str, ends: str = NARROW) -> str:
-    """The first token of a name, up to one of the signs that end it; empty if it says a contrast."""
-    token = _cut(name, ends)
-    return "" if contrast_of(_cut(token, NARROW)) else token
+def first_token(name: str) -> str:
+    """The first token of a name, up to `_`, a blank or a dot; empty if it begins with a contrast.
+
+    A hyphen ends it before a contrast and before its last words of letters, as in `anna-T1`: it may stand in a number.
+
+    >>> [first_token(name) for name in ("anna-T1_brain", "TCGA-06-0125-T1", "IXI2-Guys-79-sag", "T1-anna")]
+    ['anna', 'TCGA-06-0125', 'IXI2-Guys-79', '']
+    """
+    token, *others = _begin(name).split("-")
+    numbers = "-".join([token, *takewhile(lambda one: not contrast_of(one), others)])
+    return "" if contrast_of(token) else re.sub(r"(-[^\W\d_][^-]*)+$", "", numbers)
 
 
 def folder(path: Path) -> Path:
     """The folder of a file; the one above where it is named after a contrast, as in `T1/anna.nii.gz`."""
-    return next(one for one in path.absolute().parents if not contrast_of(_cut(one.name, WIDE)))
+    return next(one for one in path.absolute().parents if not contrast_of(_begin(one.name)))
 
 
-def _cut(name: str, ends: str) -> str:
-    return re.split(ends, unicodedata.normalize("NFC", name))[0]
+def _begin(name: str) -> str:
+    return re.split(ENDS, unicodedata.normalize("NFC", name))[0]
 
 
 def further(name: str) -> list[str]:

@@ -32,16 +32,13 @@ def _subjects(root: Path, paths: Sequence[Path]) -> list[str]:
     """The person of each file below a folder: `sub-...` in its path, the first token of its name, or its folder.
 
     Folders and tokens are those of `inputs.heads`, by which heads are told apart before a guide's image does. No image
-    tells here: a hyphen ends no token, but for endings that begin with a letter, such as -T1, and a folder whose first
-    tokens all differ is of as many people. Where files of one name lie in several folders, as in `ana/T1.nii` and
-    `ben/T1.nii`, the folders name the people.
+    tells here: a folder whose first tokens all differ is of as many people. Where files of one name lie in several
+    folders, as in `ana/T1.nii` and `ben/T1.nii`, the folders name the people.
     """
     named: dict[Path, str] = {}
     for path in paths:
         match = re.search(r"(sub-[A-Za-z0-9]+)", path.relative_to(root).as_posix())
-        named[path] = (
-            match[1] if match else re.sub(r"(-[A-Za-z][^-]*)+$", "", names.first_token(stem(path.name), names.WIDE))
-        )
+        named[path] = match[1] if match else names.first_token(stem(path.name))
     others = [path for path in paths if not named[path].startswith("sub-")]
     places = {path: names.folder(path).relative_to(root.absolute()).parts for path in others}
     folder = {path: (*places[path], ".")[0] for path in others}

@@ -141,10 +141,12 @@ def test_a_person_is_named_by_file_or_folder(layout, tmp_path):
 
 
 def test_contrasts_of_one_person_stay_together(tmp_path):
-    """IXI's names."""
-    make(tmp_path, *(f"IXI-{c}/IXI{s:03}-Guys-0{s:03}-{c}.nii.gz" for s in range(20) for c in ("T1", "T2", "PD")))
-    training, validation = (subjects(tmp_path, s) for s in SECTIONS)
-    assert len(training | validation) == 20 and not training & validation
+    """Names of IXI and of TCGA."""
+    for k, layout in enumerate(("IXI-{c}/IXI{s:03}-Guys-0{s:03}-{c}", "TCGA-06-{s:04}-{c}")):
+        made = (layout.format(s=s, c=c) for s in range(20) for c in ("T1", "T2", "PD"))
+        make(tmp_path / str(k), *(f"{name}.nii.gz" for name in made))
+        training, validation = (subjects(tmp_path / str(k), s) for s in SECTIONS)
+        assert len(training | validation) == 20 and not training & validation
 
 
 @pytest.mark.parametrize("layout", ["{p}/{c}.nii.gz", "{c}/{p}.nii.gz", "{p}/mri/{c}.nii.gz", "{c}_x/{p}_y.nii"])

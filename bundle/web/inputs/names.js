@@ -2,7 +2,7 @@
 import constants from "../model/constants.js";
 
 /** @type {any} */
-const { AROUND, CHANGE, NARROW, SEQUENCES, WEIGHTINGS, WIDE } = constants.names;
+const { AROUND, CHANGE, ENDS, SEQUENCES, WEIGHTINGS } = constants.names;
 const BETWEEN = /[^\p{L}\p{N}_*]+|_+/u;
 
 /** The words of a name, in small letters. @type {(name: string) => string[]} */
@@ -19,16 +19,21 @@ export function contrastOf(...names) {
   return [WEIGHTINGS, SEQUENCES].flatMap(find)[0] ?? "";
 }
 
-/** The first token of a name; empty if it says a contrast. @type {(name: string) => string} */
+/** @type {(name: string) => string} */
+const begin = (name) => name.normalize("NFC").split(new RegExp(ENDS))[0];
+
+/** The first token of a name; empty if it begins with a contrast. @type {(name: string) => string} */
 export function firstToken(name) {
-  const [token] = name.normalize("NFC").split(new RegExp(NARROW));
-  return contrastOf(token) ? "" : token.toLowerCase();
+  const [token, ...others] = begin(name).split("-");
+  const kind = others.findIndex((one) => contrastOf(one));
+  const numbers = [token, ...(kind < 0 ? others : others.slice(0, kind))].join("-");
+  return contrastOf(token) ? "" : numbers.replace(/(-\p{L}[^-]*)+$/u, "").toLowerCase();
 }
 
 /** A folder, or the one above where it is named after a contrast. @type {(folder: string) => string} */
 export function placeOf(folder) {
   const parts = folder.split("/");
-  while (parts.length && contrastOf(parts[parts.length - 1].normalize("NFC").split(new RegExp(WIDE))[0])) parts.pop();
+  while (parts.length && contrastOf(begin(parts[parts.length - 1]))) parts.pop();
   return parts.join("/");
 }
 
