@@ -1,4 +1,4 @@
-"""Slices that were not measured, whatever their voxels hold: blank ones, garbage, copies, and ones of another gain."""
+"""Odd slices, most of which were not measured: blank ones, garbage, copies, and ones of another gain."""
 
 import math
 from collections.abc import Mapping
@@ -18,11 +18,17 @@ ALIKE_ACROSS = 0.7  # the same for a run of slices: halves of a brain are alike,
 COPIED = 0.99  # of the tissue has its neighbour's value to the bit; in real stacks up to 0.03, in 16 greys 0.8
 FEW = 600  # pixels of tissue; the correlation of fewer says little
 LONGEST = 3  # slices in a row that are missing
-ODD = 0.25  # of the slices; where more are odd, the stack differs as a whole
+ODD = 0.25  # of the slices; where more are odd, the stack differs as a whole, but for blank ones and copies
+TWICE = 0.5  # of the slices; where more repeat their neighbour, all are one
+BLANK, COPY = "blank", "a copy of slice {}"
+MANY = (
+    "{} of {} slices are unlike their neighbours, slice {} first, which is {}. The stack may be of several contrasts or "
+    "in another order. None of these is left out: check it."
+)
 MUCH, MOST = 0.1, 0.75  # of the largest slice's tissue: where a slice is judged by two neighbours, and by one
 
 
-def missing_slices(volume: Tensor, axis: int, tissue_range: IntensityRange) -> dict[int, str]:
+def odd_slices(volume: Tensor, axis: int, tissue_range: IntensityRange) -> dict[int, str]:
     """Slices within the head that are nothing like their two neighbours, or copies of one.
 
     Slices are judged by both neighbours: the head may end from slice to slice. The worst slice is set apart
@@ -35,8 +41,7 @@ def missing_slices(volume: Tensor, axis: int, tissue_range: IntensityRange) -> d
         tissue_range: of the volume.
 
     Returns:
-        Index of a slice -> its fault. Empty if more than a quarter of the slices are odd: the stack then differs as a
-        whole.
+        Index of a slice -> its fault.
     """
     low, high, ceiling = tissue_range
     whole = tissue_range._replace(high=math.inf).signal(volume)
@@ -52,14 +57,24 @@ def missing_slices(volume: Tensor, axis: int, tissue_range: IntensityRange) -> d
     for end, neighbour in ((kept[0], kept[1]), (kept[-1], kept[-2])):
         one = volume.select(axis, end)
         if areas[neighbour] > MOST * largest and one.min() == one.max() and slices[end].max() <= hole:
-            found[end] = "blank"
-    return dict(sorted(found.items())) if len(found) <= ODD * len(slices) else {}
+            found[end] = BLANK
+    return dict(sorted(found.items()))
+
+
+def missing_slices(odd: Mapping[int, str], count: int) -> dict[int, str]:
+    """The `odd_slices` of a stack that count as not measured, by its number of slices.
+
+    Blank ones and copies do. Others do not where more than a quarter of the slices are odd: then the stack differs as a
+    whole, which `MANY` says.
+    """
+    few = len(odd) <= ODD * count
+    return {index: what for index, what in odd.items() if few or what == BLANK or what.startswith(COPY.format(""))}
 
 
 def _copies(slices: Tensor, hole: float, least: float) -> dict[int, str]:
     """Slices that repeat their neighbour. The one of the two is left out that is less alike the slice beyond it.
 
-    Where more than a quarter repeat it, all slices are one, and none is a copy.
+    Where more than half repeat it, all slices are one, and none is a copy.
     """
     found = {}
     for first in range(len(slices) - 1):
@@ -69,8 +84,8 @@ def _copies(slices: Tensor, hole: float, least: float) -> dict[int, str]:
             continue
         before, after = slices[max(first - 1, 0)], slices[min(first + 2, len(slices) - 1)]
         later = _correlation(one, before) > _correlation(other, after)
-        found[first + later] = f"a copy of slice {first + (not later) + 1}"
-    return found if len(found) <= ODD * len(slices) else {}
+        found[first + later] = COPY.format(first + (not later) + 1)
+    return found if len(found) <= TWICE * len(slices) else {}
 
 
 def _faults(
@@ -102,10 +117,10 @@ def _fault(
     if tissue.sum() <= least:
         return None
     gain = gain_between(before[tissue], here[tissue], after[tissue], high)
-    if gain < DARK or (here[tissue] <= hole).float().mean() > HOLES:
-        return 1 / max(gain, 1e-6), "blank"
-    if gain > BRIGHT:
-        return gain, f"{gain:.1f} times as bright as its neighbours"
+    if (here[tissue] <= hole).float().mean() > HOLES:
+        return 1 / max(gain, 1e-6), BLANK
+    if not DARK <= gain <= BRIGHT:
+        return max(gain, 1 / gain), f"{gain:.1f} times as bright as its neighbours"
     before, here, after = (one.clamp(max=high) for one in (before, here, after))
     if tissue.sum() > FEW and (expected := _correlation(before, after)) > alike:
         if _correlation(here, (before + after) / 2) < UNLIKE * expected:

@@ -12,7 +12,7 @@ from torch import Tensor
 from . import brightness, grid
 from .acquisition import Acquisition
 from .intensity import IntensityRange, intensity_range
-from .missing import filled, missing_slices
+from .missing import MANY, filled, missing_slices, odd_slices
 from .noise import Noise, noise_of
 from .tissue import head_mask
 
@@ -109,9 +109,14 @@ class Slices:
         return head_mask(self.array, self.tissue_range)
 
     @cached_property
+    def odd(self) -> dict[int, str]:
+        """Slices that are nothing like their neighbours, or copies of one: index -> their fault."""
+        return odd_slices(self.array, self.acquisition.slice_axis, self.tissue_range)
+
+    @cached_property
     def missing(self) -> dict[int, str]:
-        """Slices that were not measured: index -> their fault."""
-        return missing_slices(self.array, self.acquisition.slice_axis, self.tissue_range)
+        """Those of them that were not measured."""
+        return missing_slices(self.odd, self.acquisition.slice_count)
 
     @cached_property
     def noise(self) -> Noise:
@@ -168,11 +173,14 @@ class Slices:
         """Which slices are missing and which brightness is odd, for people; none of slices that are not rebuilt."""
         if self.acquisition.at_target or self.constant:
             return ()
-        return brightness.doubts(self.array, self.tissue_range, self.head) + tuple(
-            f"slice {index + 1} of {self.acquisition.slice_count} is {what}: it is taken for a missing slice, and its "
-            "neighbours are rebuilt without it."
+        count, others = self.acquisition.slice_count, [one for one in self.odd.items() if one[0] not in self.missing]
+        many = [MANY.format(len(others), count, 1 + others[0][0], others[0][1])] if others else []
+        lost = (
+            f"slice {index + 1} of {count} is {what}: it is taken for a missing slice, and its neighbours are rebuilt "
+            "without it."
             for index, what in self.missing.items()
         )
+        return (*brightness.doubts(self.array, self.tissue_range, self.head), *many, *lost)
 
     @cached_property
     def unit(self) -> Self:

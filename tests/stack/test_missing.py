@@ -30,8 +30,12 @@ def slices():
     return thick + 10 * torch.randn(thick.shape, generator=torch.Generator().manual_seed(0))
 
 
+def stack_of(array, axis=2):
+    return Slices(array, Acquisition.stack(axis, array.shape[axis], spacing=5.0, thickness=5.0, target=1.0))
+
+
 def missing(array, axis=2):
-    return Slices(array, Acquisition.stack(axis, array.shape[axis], spacing=5.0, thickness=5.0, target=1.0)).missing
+    return stack_of(array, axis).missing
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -59,6 +63,29 @@ def test_a_slice_that_repeats_its_neighbour_is_missing_and_the_true_one_is_kept(
     assert missing(some) == {}, "half of it is no copy"
     coarse = (slices / 100).round()
     assert missing(coarse) == {}, "in few grey values many neighbours are equal"
+
+
+@pytest.mark.parametrize(
+    ("faulty", "fault", "left_out"),
+    [
+        (range(3, 11, 2), "blank", True),  # a third
+        (range(1, 12, 2), "copies", True),
+        ((3, 5, 8), "noise", True),  # a quarter
+        ((4, 5, 7, 8), "bright", False),
+        ((4, 5, 7, 8), "dim", False),
+    ],
+)
+def test_beyond_a_quarter_blank_slices_and_copies_are_missing_and_others_are_said(slices, faulty, fault, left_out):
+    odd = slices.clone()
+    for k in faulty:
+        odd[..., k] = slices[..., k - 1] if fault == "copies" else FAULTS[fault](slices, k)
+    stack = stack_of(odd)
+    if fault == "copies":  # either of two; the first two show little tissue
+        assert [k // 2 for k in stack.missing] == [*range(1, 6)]
+    else:
+        assert [*stack.missing] == [*faulty] * left_out
+    assert sum("None of these is left out" in line for line in stack.warnings) == (not left_out)
+    assert sum("taken for a missing slice" in line for line in stack.warnings) == len(stack.missing)
 
 
 @pytest.mark.parametrize(("length", "found"), [(3, True), (4, False)])

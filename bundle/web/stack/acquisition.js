@@ -4,7 +4,7 @@ import { InputError, f, g, refuse } from "../errors.js";
 import { doubts as brightness } from "./brightness.js";
 import { fineCount, largestAxis, voxelSpacing } from "./grid.js";
 import { disorder, evened } from "./interleaving.js";
-import { missingSlices } from "./missing.js";
+import { manyOdd, missingSlices, oddSlices } from "./missing.js";
 import { interpolated, sharpness, spacingIsLost } from "./spectra.js";
 import { AXES, extremes, otherAxes } from "./volume.js";
 
@@ -109,7 +109,8 @@ export function settle(scan, options) {
   const why = isJudged ? disorder(scan.volume, axis) : "";
   refuse(!!why, `${name}: ${why}. Put them in the order of their places, or convert the series again.`);
   const [volume, uneven] = isJudged ? evened(scan.volume, axis) : [scan.volume, ""];
-  const missing = thin ? new Map() : missingSlices(volume, axis);
+  const odd = thin ? new Map() : oddSlices(volume, axis);
+  const missing = missingSlices(odd, shape[axis]);
   const told = [...missing].map(
     ([index, what]) =>
       `slice ${index + 1} of ${shape[axis]} is ${what}: it is taken for a missing slice, and its neighbours are rebuilt without it.`,
@@ -117,7 +118,7 @@ export function settle(scan, options) {
   const facts = { sliceAxis: axis, sliceCount: shape[axis], sliceSpacing, sliceThickness: thickness, targetSpacing: target, missing, noise: given.noise === undefined ? undefined : given.noise / 100 };
   const sources = { slice_axis: axisSource, slice_spacing: "the affine", slice_thickness: source, target_spacing: targetSource };
   const bright = thin ? [] : brightness(volume);
-  const all = [...scan.warnings, ...(thin ? [] : denied(scan, sliceSpacing)), ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...bright, ...told, ...warnings, ...(uneven ? [uneven] : [])];
+  const all = [...scan.warnings, ...(thin ? [] : denied(scan, sliceSpacing)), ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...bright, ...manyOdd(odd, missing, shape[axis]), ...told, ...warnings, ...(uneven ? [uneven] : [])];
   return { ...facts, fineCount: fineCount(shape[axis], sliceSpacing, target), sources, warnings: all };
 }
 

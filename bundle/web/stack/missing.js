@@ -4,7 +4,7 @@ import { f } from "../errors.js";
 import { correlation, intensityRange, signalOf } from "./intensity.js";
 import { along, map, otherAxes, reorder } from "./volume.js";
 
-const { COPIED, DARK, BRIGHT, HOLE, HOLES, ALIKE, ALIKE_ACROSS, UNLIKE, FEW, LONGEST, MUCH, MOST, ODD, SHOWN, SPOT } = constants.missing;
+const { BLANK, COPIED, COPY, DARK, BRIGHT, HOLE, HOLES, ALIKE, ALIKE_ACROSS, UNLIKE, FEW, LONGEST, MANY, MUCH, MOST, ODD, SHOWN, SPOT, TWICE } = constants.missing;
 const { BRIGHTEST } = constants.intensity;
 
 /** @typedef {{how: number, what: string}} Fault how odd a slice is, and in what way */
@@ -19,10 +19,20 @@ export function slicesOf(volume, axis) {
 const known = new WeakMap();
 
 /** Slices within the head that are nothing like their neighbours: index -> what it is. @type {(volume: Volume, axis: number) => Map<number, string>} */
-export function missingSlices(volume, axis) {
+export function oddSlices(volume, axis) {
   const found = known.get(volume) ?? [];
   known.set(volume, found);
   return (found[axis] ??= find(volume, axis));
+}
+
+/** Those of a stack's odd slices that count as not measured. @type {(odd: Map<number, string>, count: number) => Map<number, string>} */
+export const missingSlices = (odd, count) =>
+  new Map([...odd].filter(([, what]) => odd.size <= ODD * count || what === BLANK || what.startsWith(COPY.replace("{}", ""))));
+
+/** What is said of odd slices that are left in; empty for none. @type {(odd: Map<number, string>, missing: Map<number, string>, count: number) => string[]} */
+export function manyOdd(odd, missing, count) {
+  const others = [...odd].filter(([index]) => !missing.has(index));
+  return others.slice(0, 1).map(([index, what]) => [others.length, count, index + 1, what].reduce((said, one) => said.replace("{}", String(one)), MANY));
 }
 
 /** @type {(volume: Volume, axis: number) => Map<number, string>} */
@@ -40,9 +50,9 @@ function find(volume, axis) {
   }
   for (const [end, beside] of [kept.slice(0, 2), kept.slice(-2).reverse()]) {
     const blank = raw[end].every((x) => x === raw[end][0]) && slices[end][0] <= hole;
-    if (areas[beside] > MOST * largest && blank) found.set(end, "blank");
+    if (areas[beside] > MOST * largest && blank) found.set(end, BLANK);
   }
-  return found.size <= ODD * slices.length ? new Map([...found].sort(([a], [b]) => a - b)) : new Map();
+  return new Map([...found].sort(([a], [b]) => a - b));
 }
 
 /** Slices that repeat their neighbour. The one of the two is left out that is less alike the slice beyond it.
@@ -58,9 +68,9 @@ function copies(slices, hole, least) {
     if (tissue <= least || equal <= COPIED * tissue) continue;
     const [before, after] = [slices[Math.max(first - 1, 0)], slices[Math.min(first + 2, slices.length - 1)]];
     const later = +(correlation(one, before) > correlation(other, after));
-    found.set(first + later, `a copy of slice ${first + 2 - later}`);
+    found.set(first + later, COPY.replace("{}", String(first + 2 - later)));
   }
-  return found.size <= ODD * slices.length ? found : new Map(); // where more repeat it, all slices are one
+  return found.size <= TWICE * slices.length ? found : new Map(); // where more repeat it, all slices are one
 }
 
 /** Slices in a row that are all odd between the two beside them: of the shortest such runs the one with the oddest slice.
@@ -92,8 +102,8 @@ function fault(before, here, after, hole, extent, least, alike) {
   if (tissue <= least) return undefined;
   const [first, own, last] = [before, here, after].map((slice) => Float32Array.from(places, (k) => slice[k]));
   const gain = gainBetween(first, own, last, extent);
-  if (gain < DARK || holes / tissue > HOLES) return { how: 1 / Math.max(gain, 1e-6), what: "blank" };
-  if (gain > BRIGHT) return { how: gain, what: `${f(gain, 1)} times as bright as its neighbours` };
+  if (holes / tissue > HOLES) return { how: 1 / Math.max(gain, 1e-6), what: BLANK };
+  if (gain < DARK || gain > BRIGHT) return { how: Math.max(gain, 1 / gain), what: `${f(gain, 1)} times as bright as its neighbours` };
   const [earlier, middle, later] = [before, here, after].map((slice) => slice.map((x) => Math.min(x, extent)));
   const expected = tissue > FEW ? correlation(earlier, later) : 0;
   const unlike = expected > alike && correlation(middle, earlier.map((x, k) => (x + later[k]) / 2)) < UNLIKE * expected;
