@@ -10,7 +10,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -86,6 +86,7 @@ class Frame:
         plane: `(8,)`: directions of a row and of a column, LPS; mm between rows, mm between columns.
         normal: `(3,)`, of the plane.
         thickness: of the slice, mm.
+        flipped: axes of the image, of rows and columns, along which its pixels are read backwards.
     """
 
     image: tuple[Path, int]
@@ -101,6 +102,7 @@ class Frame:
     plane: np.ndarray
     normal: np.ndarray
     thickness: float
+    flipped: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, header: Dataset, image: tuple[Path, int], unfit: str | None = None, shows: str | None = None) -> Self:
@@ -130,6 +132,25 @@ class Frame:
             thickness=float(numbers(header, "SliceThickness", 1)[0]),
         )
 
+    def stored_as(self, other: "Frame") -> "Frame":
+        """The frame with its pixels read from the side from which another one is stored; itself where that is its own.
+
+        Geometry is of the new first pixel.
+        """
+        steps, counts = self.plane[:6].reshape(2, 3) * self.plane[[7, 6], None], self.shape[::-1]
+        back = [k for k in (0, 1) if self.plane[3 * k : 3 * k + 3] @ other.plane[3 * k : 3 * k + 3] < 0]
+        if not back:
+            return self
+        signs = np.repeat([-1.0 if k in back else 1.0 for k in (0, 1)], 3)
+        plane = np.concatenate([self.plane[:6] * signs, self.plane[6:]])
+        return replace(
+            self,
+            position=self.position + sum(steps[k] * (counts[k] - 1) for k in back),
+            plane=plane,
+            normal=np.cross(plane[:3], plane[3:6]),
+            flipped=tuple(1 - k for k in back),  # a row runs along the columns' numbers
+        )
+
     def first_said(self, *attributes: str) -> str:
         """The first of `distinctive` attributes that says something; empty where none does."""
         return next((one for name in attributes if (one := self.distinctive[name]) not in UNSAID), "")
@@ -141,14 +162,22 @@ def said(header: Dataset, keyword: str) -> str:
     return " ".join(re.split(r"[\s^=]+", found.upper())).strip() if keyword == "PatientName" else found
 
 
-def intensities(stored: np.ndarray, header: Dataset) -> np.ndarray:
-    """Intensities of stored pixels, float32: by the modality LUT, else by the slope to real-world values, if any."""
-    plain = "RescaleSlope" not in header and "ModalityLUTSequence" not in header
+def rescaling(header: Dataset) -> tuple[float, float]:
+    """Slope and intercept from stored pixels to intensities: of the rescaling, else of the one real-world mapping."""
     real = header.get("RealWorldValueMappingSequence", [header])
-    slope, intercept = (numbers(real[0], f"RealWorldValue{name}", 1)[0] for name in ("Slope", "Intercept"))
-    if plain and len(real) == 1 and np.isfinite([slope, intercept]).all():
-        return (stored * slope + intercept).astype(np.float32)
-    return apply_modality_lut(stored, header).astype(np.float32)
+    if "RescaleSlope" not in header and "ModalityLUTSequence" not in header and len(real) == 1:
+        slope, intercept = (float(numbers(real[0], f"RealWorldValue{name}", 1)[0]) for name in ("Slope", "Intercept"))
+        if np.isfinite([slope, intercept]).all():
+            return slope, intercept
+    return float(value(header, "RescaleSlope", 1)), float(value(header, "RescaleIntercept", 0))
+
+
+def intensities(stored: np.ndarray, header: Dataset) -> np.ndarray:
+    """Intensities of stored pixels, float32: by the modality LUT, else by `rescaling`."""
+    if "ModalityLUTSequence" in header:
+        return apply_modality_lut(stored, header).astype(np.float32)
+    slope, intercept = rescaling(header)
+    return (stored * slope + intercept).astype(np.float32)
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def _plane(stored: np.ndarray, frame: Frame) -> np.ndarray:
     first, limit = (numbers(frame.header, f"PixelPadding{name}", 1)[0] for name in ("Value", "RangeLimit"))
     padding = (np.fmin(first, limit) <= stored) & (stored <= np.fmax(first, limit))  # PS3.3, C.7.5.1.1.2
     plane[padding & np.isfinite(first)] = np.nan
-    return plane
+    return np.flip(plane, frame.flipped)
 
 
 def _blocks(frames: Sequence[Frame]) -> list[np.ndarray]:

@@ -43,7 +43,7 @@ def stacks(
             fit = []
         else:
             yield unfit, why, ""
-    parallel = grouped(fit, lambda frame, others: _one_grid(frame, others[0]))
+    parallel = _of_one_side(grouped(fit, lambda frame, others: _one_grid(frame, others[0])))
     large = [stack for stack in parallel if len(stack) >= grid.MIN_SLICES]
     why = f"mixed orientations or matrices: {len(parallel)} in one series"
     normals = np.array([stack[0].normal for stack in large or parallel]).reshape(-1, 3)
@@ -62,6 +62,19 @@ def stacks(
         else:
             for volume in volumes:
                 yield described(volume, thin, longest_part)
+
+
+def _of_one_side(parallel: list[list[Frame]]) -> list[list[Frame]]:
+    """Groups of slices, those joined that make one stack when they are read from one side."""
+    joined = list[list[Frame]]()
+    for group in parallel:
+        turned = [[frame.stored_as(stack[0]) for frame in group] for stack in joined]
+        k = next((k for k, one in enumerate(turned) if one[0] is not group[0] and _one_stack(joined[k], one)), None)
+        if k is None:
+            joined.append(group)
+        else:
+            joined[k] += turned[k]
+    return joined
 
 
 def acquisitions(series: Sequence[list[Frame]]) -> list[list[Frame]]:

@@ -7,7 +7,7 @@ import numpy as np
 from pydicom import Dataset
 from pydicom.valuerep import format_number_as_ds
 
-from ...inputs.headers import element, numbers, said, value
+from ...inputs.headers import element, numbers, rescaling, said, value
 
 INHERITED = " ".join(  # attributes that still hold for a rebuilt series, by module (PS3.3, A.4.3)
     [
@@ -56,7 +56,7 @@ SOURCE, GUIDE = "SourceImageForImageProcessingOperation", "StructuralImageForIma
 def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
     """The header of a series that is derived from these images, which are its sources.
 
-    It has the attributes of `INHERITED` that are the same in all images, and the finest `RescaleSlope`.
+    It has the attributes of `INHERITED` that are the same in all images, and the finest slope of `rescaling`.
 
     Args:
         headers: classic, of the slices in their order.
@@ -78,8 +78,8 @@ def inherited(headers: list[Dataset], indices: list[int], part: int) -> Dataset:
     windows = [[numbers(header, k, np.size(value(header, k)))[0] for k in pair] for header in headers]
     if np.isfinite(windows).all():  # one window for all slices, which people scroll through
         common.WindowCenter, common.WindowWidth = map(decimal, np.median(windows, axis=0))
-    common.RescaleSlope = decimal(min(abs(value(header, "RescaleSlope", 1)) for header in headers))
-    intercepts = {value(header, "RescaleIntercept", 0) for header in headers}
+    slopes, intercepts = (set(one) for one in zip(*map(rescaling, headers)))
+    common.RescaleSlope = decimal(min(map(abs, slopes)))
     common.RescaleIntercept = decimal(intercepts.pop() if len(intercepts) == 1 else 0)
     number = int(np.nan_to_num(numbers(common, "SeriesNumber", 1)[0]))
     common.SeriesNumber = 1000 * (number % 2_000_000) + part % 1000  # below 2**31, as IS asks

@@ -51,6 +51,41 @@ def turned(slices, degrees, tilt=False):
     return {"ImageOrientationPatient": lambda k: other if k in slices else ORIENTATIONS["axial"]}
 
 
+def from_another_side(image, *axes):
+    """An image as it is stored from the other end of its columns (0) or rows (1)."""
+    pixels = np.frombuffer(image.PixelData, np.uint16).reshape(image.Rows, image.Columns)
+    orientation, position = np.reshape(image.ImageOrientationPatient, (2, 3)), np.array(image.ImagePositionPatient)
+    for axis, count, edge in ((0, image.Columns, image.PixelSpacing[1]), (1, image.Rows, image.PixelSpacing[0])):
+        if axis in axes:
+            position = position + orientation[axis] * edge * (count - 1)
+            orientation[axis] *= -1
+    image.PixelData = np.flip(pixels, [1 - axis for axis in axes]).tobytes()
+    image.ImageOrientationPatient, image.ImagePositionPatient = orientation.ravel().tolist(), position.tolist()
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("which", [slice(1, None, 2), slice(3, None), slice(5, None)])
+def test_slices_that_are_stored_from_another_side_are_of_their_stack(tmp_path, voxels, axes, which):
+    images = mr_slices(voxels, ORIENTATIONS["oblique"])
+    expected = read_series(*taken(save(tmp_path / "plain", images)))
+    for image in images[which]:
+        from_another_side(image, *axes)
+    (series,) = taken(save(tmp_path / "turned", images))
+    found = read_series(series)
+    np.testing.assert_array_equal(found.dataobj, expected.dataobj)
+    np.testing.assert_allclose(found.affine, expected.affine, atol=1e-6)
+    write_series(tmp_path / "out", np.asarray(found.dataobj), found.affine, series, "1", "key")
+
+
+def test_a_stack_and_its_copy_from_another_side_are_two(tmp_path, voxels):
+    """Neither lies between the slices of the other."""
+    images = mr_slices(voxels)
+    for image in mr_slices(voxels):
+        from_another_side(image, 0)
+        images.append(image)
+    assert len(taken(save(tmp_path, images))) == 2
+
+
 def either(keyword, first, second, order="010101"):
     """An attribute that has one of two values in each slice."""
     return {keyword: lambda k: (first, second)[int(order[k])]}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydicom import Dataset
 
 from scripts.errors import InputError
 from scripts.inputs.dicom import find_series, read_series
@@ -42,6 +43,16 @@ def test_intensities_come_back_within_half_a_step(tmp_path, voxels, factor, slop
 def test_the_finest_slope_of_the_slices_is_the_step(tmp_path, voxels):
     source = mr_slices(voxels, RescaleSlope=lambda k: 0.25 * (1 + k), RescaleIntercept=0)
     assert {float(image.RescaleSlope) for image in derived(tmp_path, source)[2]} == {0.25}
+
+
+def test_the_slope_of_real_world_values_is_the_step_where_no_other_is_there(tmp_path, voxels):
+    """In steps of 1 all 720 values would be 0 or 1."""
+    mapping = Dataset()
+    mapping.RealWorldValueSlope, mapping.RealWorldValueIntercept = 0.001, -0.1
+    source = mr_slices(voxels, RealWorldValueMappingSequence=[mapping])
+    array, _, images = derived(tmp_path, source)
+    assert {(float(one.RescaleSlope), float(one.RescaleIntercept)) for one in images} == {(0.001, -0.1)}
+    assert len(np.unique([one.pixel_array for one in images])) > 500 and array.max() < 1
 
 
 def test_a_plain_series_stays_without_rescaling(tmp_path, voxels):
