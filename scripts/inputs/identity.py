@@ -29,7 +29,7 @@ ACQUIRED = {  # AcquisitionContrast, and the third word of ImageType of enhanced
     "STIR": "STIR",
 }
 DENIED = {"T1w": "T2w FLAIR", "T2w": "T1w FLAIR", "FLAIR": "T1w", "PDw": "T1w T2w FLAIR"}  # of names, by times
-NO = "no none not non nil n na without wo w o ohne sans sin senza unknown false".split()  # begin a denied agent's name
+NO = "no none not non nil na without wo ohne sans sin senza sem zonder unknown false".split()  # begin a denied agent's
 NO_VOLUME = re.compile(r"0+([.,]0+)?(?![.,]?\d)")
 REMARK = "its name says {}, its times are those of {}"
 UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them in {}. Give the DICOM series"
@@ -194,7 +194,7 @@ def _shows(stated: str, source: str, names: Sequence[str], times: np.ndarray, he
 
 def _agent(said: str) -> bool:
     """Whether an agent's name, free text or the label of an entity, says that one was given."""
-    words = re.findall(r"[^\W\d_]+", said.lower())
+    words = re.findall(r"[^\W\d_]+", said.lower().replace("/", ""))  # n/a, w/o
     return bool(words) and words[0] not in NO and not NO_VOLUME.match(said.strip())
 
 

@@ -88,8 +88,8 @@ def test_sidecars_tell_contrasts_apart(one, other, why, volume):
 
 @pytest.mark.parametrize(
     ("said", "given"),
-    [(one, False) for one in ("", "NONE", "No", "NO CONTRAST", "N/A", "-", "0", "0 ml", "without", "ohne", "not given")]
-    + [(one, True) for one in ("GADOLINIUM", "Gadovist", "7.5 ml Dotarem", "0.1 mmol/kg Gd", "YES", "钆布醇")],
+    [(one, False) for one in ("", "NONE", "No", "NO CONTRAST", "N/A", "-", "0", "0 ml", "w/o", "W/O GAD", "ohne", "not given")]
+    + [(one, True) for one in ("GADOLINIUM", "Gadovist", "7.5 ml Dotarem", "0.1 mmol/kg Gd", "YES", "W CONTRAST", "钆布醇")],
 )
 def test_an_agent_was_given_unless_its_attribute_says_no(said, given, volume):
     assert volume("a", ContrastBolusIngredient=said).identity.agent == given

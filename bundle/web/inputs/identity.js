@@ -105,7 +105,7 @@ function shownBy(stated, source, names, times, said) {
 
 /** Whether an agent's name says that one was given. @type {(said: string) => boolean} */
 function agentOf(said) {
-  const letters = said.toLowerCase().match(/\p{L}+/gu) ?? [];
+  const letters = said.toLowerCase().replaceAll("/", "").match(/\p{L}+/gu) ?? [];
   return letters.length > 0 && !NO.includes(letters[0]) && !new RegExp(`^(?:${NO_VOLUME})`).test(said.trim());
 }
 
