@@ -25,10 +25,12 @@ export function g(x, digits = 6) {
   return `${mantissa}e${exponent < 0 ? "-" : "+"}${String(Math.abs(exponent)).padStart(2, "0")}`;
 }
 
-/** A text of Python's, `{name}` or `{name:.1f}` in the place of values. @type {(text: string, values: Record<string, any>) => string} */
-export const filled = (text, values) =>
-  text.replace(/\{(\w+)(?::\.(\d)([fg%]))?\}/g, (_, name, digits, kind) =>
-    kind === "%"
-      ? `${f(100 * values[name], Number(digits))}%`
-      : kind ? { f, g }[/** @type {"f" | "g"} */ (kind)](values[name], Number(digits)) : String(values[name]),
-  );
+/** A text of Python's, `{name}`, `{name:.1f}` or in their order `{}` in the place of values. @type {(text: string, values: Record<string, any> | any[]) => string} */
+export function filled(text, values) {
+  let [all, at] = [/** @type {Record<string, any>} */ (values), 0];
+  return text.replace(/\{(\w*)(?::\.(\d)([fg%]))?\}/g, (_, name, digits, kind) => {
+    const value = all[name || at++];
+    if (kind === "%") return `${f(100 * value, Number(digits))}%`;
+    return kind ? { f, g }[/** @type {"f" | "g"} */ (kind)](value, Number(digits)) : String(value);
+  });
+}

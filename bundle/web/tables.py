@@ -35,6 +35,7 @@ MODULES = (  # whose constants the page shares
         "inputs.dicom.pixels",
         "inputs.dicom.places",
         "inputs.dicom.policies",
+        "inputs.dicom.select",
         "inputs.dicom.stack_policies",
     ),
     *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),

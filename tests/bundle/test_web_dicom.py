@@ -134,3 +134,29 @@ def test_the_scans_of_a_study_have_the_roles_that_the_command_gives_them(tmp_pat
         }
         guides = [numbers[other.name] for other, beside in theirs if beside.what == "guides"]
         assert [int(n.split("_")[0]) for n, what, _ in parts if what == "guides"] == guides
+
+
+WARNINGS = """
+    const [{ findScans }] = await get("inputs/readers.js");
+    for (const folder of given) {
+      const entries = (await readdir(folder)).sort();
+      const read = async (name) => ({ name, bytes: new Uint8Array(await readFile(`${folder}/${name}`)) });
+      try {
+        for (const { scan } of await findScans(await Promise.all(entries.map(read)))) say(scan.warnings);
+      } catch (error) {
+        say([error.message]);
+      }
+    }"""
+
+
+def test_a_lost_end_and_the_syntax_of_a_maker_are_said_in_the_commands_words(tmp_path):
+    images = mr_slices(head().astype(np.uint16), ImagesInAcquisition=17)
+    lost, whole = save(tmp_path / "lost", images), save(tmp_path / "whole", mr_slices(head().astype(np.uint16)))
+    private = save(tmp_path / "private", mr_slices(head().astype(np.uint16)))
+    standard, own = b"1.2.840.10008.1.2.1", b"1.2.840.113619.5.2\0"
+    for path in private.iterdir():
+        path.write_bytes(path.read_bytes().replace(standard, own))
+    said = list(javascript(WARNINGS, lost, whole, private))
+    ((found,), (makers,)) = find_series(lost, None), find_series(private, None)
+    assert found.note.startswith("10 of 17 images are not there") and said[0] == [found.note] and said[1] == []
+    assert makers.skipped.replace(str(private), "").replace("/", "") in said[2][0]

@@ -2,7 +2,7 @@
 import dicomParser from "dicom-parser";
 import dcm2niix from "../node_modules/@niivue/dcm2niix/dist/dcm2niix.jpeg.js";
 import constants from "../model/constants.js";
-import { InputError, reason, refuse } from "../errors.js";
+import { InputError, filled, reason, refuse } from "../errors.js";
 import { length } from "../stack/acquisition.js";
 import { voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
@@ -25,7 +25,7 @@ const PULSES = constants.headers.PULSES;
 
 /** Why a volume of a series is no stack of MR slices of a head; undefined if it is. @type {(facts: any, headers: dicomParser.DataSet[]) => string | undefined} */
 function unfit(facts, headers) {
-  if (facts.Modality !== "MR") return reasonWith("modality").replace("{}", facts.Modality ?? "missing");
+  if (facts.Modality !== "MR") return filled(reasonWith("modality"), [facts.Modality ?? "missing"]);
   return headers[0].string("x00280004")?.trim() === "MONOCHROME1" ? reasonWith("MONOCHROME1") : ofHeader(saidOf(facts, headers));
 }
 
@@ -88,7 +88,12 @@ function headerOf({ name, bytes }) {
  */
 export async function readDicom(images, wasm) {
   const [scans, skipped] = [/** @type {import("./readers.js").Found[]} */ ([]), /** @type {string[]} */ ([])];
-  const all = images.flatMap((image) => {
+  const syntaxes = images.map(({ bytes }) => makersSyntax(bytes));
+  for (const syntax of new Set(syntaxes.filter(Boolean))) {
+    const own = images.filter((_, k) => syntaxes[k] === syntax);
+    skipped.push(`${filled(constants.select.MAKERS_SYNTAX, [own.length, own[0].name, syntax])}.`);
+  }
+  const all = images.filter((_, k) => !syntaxes[k]).flatMap((image) => {
     try {
       return { image, header: headerOf(image) };
     } catch (error) {
@@ -96,6 +101,8 @@ export async function readDicom(images, wasm) {
       return [];
     }
   });
+  const nothing = () => `no thick-slice scan was found. ${skipped.join(" ") || "Expected a whole DICOM series of MR."}`;
+  refuse(!all.length, nothing());
   const quiet = { print: () => {}, printErr: () => {}, noInitialRun: true };
   const { FS, callMain } = await dcm2niix({ ...quiet, ...(wasm && { wasmBinary: await wasm() }) });
   for (const folder of ["/in", "/out"]) FS.mkdir(folder);
@@ -113,13 +120,13 @@ export async function readDicom(images, wasm) {
       const scan = await readNifti({ name, bytes: FS.readFile(`/out/${name}.nii`) });
       const headers = own.map(({ header }) => header);
       const [files, part] = [own.map(({ image }) => image), 1 + scans.filter((one) => one.files[0] === own[0].image).length];
-      scans.push({ scan: stackOf(scan, facts, headers), files, identity: ofSeries(saidOf({}, headers)), part });
+      scans.push({ scan: stackOf(scan, facts, headers, own.length === series.length), files, identity: ofSeries(saidOf({}, headers)), part });
     } catch (error) {
       if (!(error instanceof InputError)) throw error;
       skipped.push(error.message);
     }
   }
-  refuse(!scans.length, `no thick-slice scan was found. ${skipped.join(" ") || "Expected a whole DICOM series of MR."}`);
+  refuse(!scans.length, nothing());
   scans.forEach(({ scan }) => scan.warnings.push(...skipped));
   return scans;
 }
@@ -145,8 +152,8 @@ function joinedOf(all) {
   return joined;
 }
 
-/** A series as a stack of MR slices. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[]) => ReadScan} */
-function stackOf(scan, facts, headers) {
+/** A series as a stack of MR slices, which is all that there is under its UID or not. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[], isWhole: boolean) => ReadScan} */
+function stackOf(scan, facts, headers, isWhole) {
   const [{ name, volume }, [header]] = [scan, headers];
   const why = unfit(facts, headers);
   const asLocalizer = why ?? localizer(volume.shape[2], 1000 * (facts.RepetitionTime ?? 0));
@@ -160,7 +167,7 @@ function stackOf(scan, facts, headers) {
       "whole series again.",
   );
   const note = places.length === headers.length ? alikeAcross(volume, places, headers, (header, key) => valuesOf(header, key).join("\\")) : "";
-  const warnings = [...scan.warnings, ...(note ? [note] : [])];
+  const warnings = [...scan.warnings, ...(note ? [note] : []), ...(isWhole ? lostOf(headers, places.length) : [])];
   const thickness = facts.SliceThickness && length(`${name}: SliceThickness`, facts.SliceThickness, "Mend it.");
   const stated = { slice_axis: [2, "the DICOM header"], ...(thickness && { slice_thickness: [thickness, "the DICOM header"] }) };
   const [padding, limit] = ["x00280120", "x00280121"].map((tag) => (header.uint16("x00280103") ? header.int16(tag) : header.uint16(tag)));
@@ -194,6 +201,24 @@ function isOfTwo(headers) {
 function framesOf(image) {
   const placed = (image.elements.x52009230?.items ?? []).map(({ dataSet }) => dataSet?.elements.x00209113?.items?.[0].dataSet);
   return [image, ...placed].filter((one) => one !== undefined).filter((one) => one.string("x00200032"));
+}
+
+/** The transfer syntax of a file where its maker defined it; empty for one of the standard, and for none. @type {(bytes: Uint8Array) => string} */
+function makersSyntax(bytes) {
+  try {
+    const syntax = dicomParser.readPart10Header(bytes, { untilTag: "x00020010" }).string("x00020010") ?? "";
+    return syntax.startsWith("1.2.840.10008.") ? "" : syntax;
+  } catch {
+    return "";
+  }
+}
+
+/** What is said of images that a header counts and that are not there; nothing where none is lost. @type {(headers: dicomParser.DataSet[], count: number) => string[]} */
+function lostOf(headers, count) {
+  const counts = [headers.map((one) => one.intString("x00201002")), headers.map((one) => one.elements.x20011018 && one.int32("x20011018"))];
+  const said = counts.map((all) => (all.every((one) => one !== undefined) ? Math.min(.../** @type {number[]} */ (all)) : 0));
+  const k = said.findIndex((one) => one > count);
+  return k < 0 ? [] : [filled(constants.stack_policies.LOST, [said[k] - count, said[k], Object.keys(constants.stack_policies.COUNTS)[k]])];
 }
 
 /** The slice of a volume that an image is; NaN if its first pixel is at no corner of a slice, to 1 % of their spacing.

@@ -1,6 +1,6 @@
 /** Whose head a scan shows and by which contrast, and so its part beside another: the tables of scripts/inputs/{identity,heads,roles}.py. */
 import constants from "../model/constants.js";
-import { g } from "../errors.js";
+import { filled, g } from "../errors.js";
 import { largestAxis, voxelSpacing } from "../stack/grid.js";
 import { AXES } from "../stack/volume.js";
 import { remarkOn, sidecar } from "./kinds.js";
@@ -59,7 +59,7 @@ export function ofFile(folder, name, fields, beside, root) {
   return {
     head: subject ? [subject.where, subject.subject] : known && study ? [known, study] : [],
     session: subject?.session ?? "",
-    shows: beside.includes(twin) ? { ...shows, remark: UNEVEN.replace("{}", `${twin}.nii.gz`) } : shows,
+    shows: beside.includes(twin) ? { ...shows, remark: filled(UNEVEN, [`${twin}.nii.gz`]) } : shows,
     stated,
     agent: agentOf(String(fields.ContrastBolusIngredient || agent)),
     fatSaturated: isFatSaturated((key) => [fields[key] ?? []].flat().map(String)),
@@ -98,7 +98,7 @@ function shownBy(stated, source, names, times, said) {
   const [named, timed, remark] = [contrastOf(...names), byTimes(times, said("ScanningSequence").join().includes("GR")), remarkOn(...names)];
   if (stated) return { contrast: stated, source, remark, named };
   if (timed && (DENIED[named] ?? "").split(" ").includes(timed)) {
-    return { contrast: timed, source: "its times", remark: REMARK.replace("{}", named).replace("{}", timed), named };
+    return { contrast: timed, source: "its times", remark: filled(REMARK, [named, timed]), named };
   }
   return { contrast: named || timed, source: named ? "its name" : timed ? "its times" : "", remark, named };
 }

@@ -1,6 +1,6 @@
 /** What an image shows, by its header or sidecar: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
 import constants from "../model/constants.js";
-import { g } from "../errors.js";
+import { filled } from "../errors.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { fromBorder } from "../stack/tissue.js";
 import { words } from "./names.js";
@@ -13,26 +13,26 @@ const { FEW_SLICES, GE_COMPONENT, GE_CREATOR, INTENT, LABELS, LOCALIZER, SECONDS
 const { ELSEWHERE_CODES, ENHANCED } = constants.headers;
 
 /** A doubtful scan, with its warning. @type {(scan: ReadScan, doubt: string) => ReadScan} */
-export const marked = (scan, doubt) => ({ ...scan, doubt, warnings: [...scan.warnings, constants.kinds.MARK.replace("{}", doubt)] });
+export const marked = (scan, doubt) => ({ ...scan, doubt, warnings: [...scan.warnings, filled(constants.kinds.MARK, [doubt])] });
 
 /** Why a NIfTI file is no scan, by the intent code of its header. @type {(code: number) => string | undefined} */
 export function ofIntent(code) {
   const [isStatistic, isLabel] = [STATISTIC, LABELS].map((codes) => codes.includes(code));
   if (!isStatistic && !isLabel) return undefined;
-  return INTENT.replace("{}", String(code)).replace("{}", isStatistic ? "a statistic" : "labels, vectors or estimates");
+  return filled(INTENT, [code, isStatistic ? "a statistic" : "labels, vectors or estimates"]);
 }
 
 /** Why a stack is a localizer, by its protocol; the repetition time in ms. @type {(slices: number, repetition: number) => string | undefined} */
 export const localizer = (slices, repetition) =>
   repetition > 0 && repetition <= SECONDS && slices <= FEW_SLICES
-    ? LOCALIZER.replace("{}", String(slices)).replace(/\{.*?\}/, g(repetition, 3))
+    ? filled(LOCALIZER, [slices, repetition])
     : undefined;
 
 /** The remark on names of which a word is a body part's or a map's; empty for none. @type {(...names: string[]) => string} */
 export function remarkOn(...names) {
   const said = names.flatMap(words).map((word) => word.toUpperCase());
   const remarks = /** @type {[string, string[]][]} */ (Object.entries(REMARKS));
-  return said.flatMap((word) => remarks.flatMap(([why, table]) => (table.includes(word) ? [why.replace("{}", word)] : [])))[0] ?? "";
+  return said.flatMap((word) => remarks.flatMap(([why, table]) => (table.includes(word) ? [filled(why, [word])] : [])))[0] ?? "";
 }
 
 /** A volume whose background is no signal where it was NaN. More NaN than a few pockets within the head stay. @type {(volume: Volume) => Volume} */
@@ -113,7 +113,7 @@ const TESTS = {
 export function ofHeader(said) {
   for (const why of CONTENTS) {
     const found = TESTS[why](said);
-    if (found) return why.replace("{}", String(found));
+    if (found) return filled(why, [found]);
   }
   return undefined;
 }
@@ -131,5 +131,5 @@ export const sidecar = (fields) => (key) => {
 /** Why a volume is no MR scan of a head, by the fields of its sidecar; undefined if they do not say so. @type {(fields: Record<string, any>) => string | undefined} */
 export function ofSidecar(fields) {
   if (Object.entries(fields).some(([name, value]) => value && /^(NumberOf)?Diffusion/.test(name))) return DIFFUSION_SERIES;
-  return fields.Modality && fields.Modality !== "MR" ? reasonWith("modality").replace("{}", fields.Modality) : ofHeader(sidecar(fields));
+  return fields.Modality && fields.Modality !== "MR" ? filled(reasonWith("modality"), [fields.Modality]) : ofHeader(sidecar(fields));
 }

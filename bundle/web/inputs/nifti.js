@@ -2,7 +2,7 @@
 import { mat3, quat } from "gl-matrix";
 import * as nifti from "nifti-reader-js";
 import constants from "../model/constants.js";
-import { InputError, g, reason, refuse } from "../errors.js";
+import { InputError, filled, g, reason, refuse } from "../errors.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
 import { percentile } from "../stack/intensity.js";
 import { indexAlong, reorder, strides } from "../stack/volume.js";
@@ -139,7 +139,7 @@ function onAGrid(header) {
   const isFree = header.qform_code > 0 || !sform.flat().some(Boolean);
   if (isFlat(sform) ? !isFree : !isOther) {
     const said = edges.map((each) => each.map((edge) => g(edge, 3)).join(" x "));
-    return isScaled && isScanners && !isFlat(sform) ? [said.reduce((text, one) => text.replace("{}", one), TWO_GRIDS)] : [];
+    return isScaled && isScanners && !isFlat(sform) ? [filled(TWO_GRIDS, said)] : [];
   }
   [header.sform_code, header.qform_code] = [0, header.qform_code || header.sform_code];
   return [isFlat(sform) ? NO_SFORM : OTHER_SPACE];

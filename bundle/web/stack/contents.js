@@ -1,5 +1,6 @@
 /** The content that the voxels of a volume show, see scripts/stack/contents.py. */
 import constants from "../model/constants.js";
+import { filled } from "../errors.js";
 import { fromBorder } from "./tissue.js";
 import { crop, indexAlong, strides } from "./volume.js";
 
@@ -28,7 +29,7 @@ export function ofVoxels(volume) {
   const values = Float32Array.from(starts, (k) => sorted[k]);
   if (values.length < FEW_VALUES) {
     const count = new Set(whole.data).size;
-    if (count < FEW_VALUES) return none(SHOWS.few.replace("{}", String(count)));
+    if (count < FEW_VALUES) return none(filled(SHOWS.few, [count]));
   }
   const counts = starts.map((start, k) => (starts[k + 1] ?? sorted.length) - start);
   const common = counts.reduce((best, count, k) => (count > counts[best] ? k : best), 0);

@@ -1,6 +1,6 @@
 /** Slices that were acquired by turns: in another order than their places', or of another brightness, see scripts/stack/interleaving.py. */
 import constants from "../model/constants.js";
-import { f } from "../errors.js";
+import { filled } from "../errors.js";
 import { correlation, intensityRange, signalOf } from "./intensity.js";
 import { gainBetween, slicesOf } from "./missing.js";
 import { indexAlong, map, otherAxes } from "./volume.js";
@@ -24,7 +24,7 @@ export function disorder(volume, axis) {
     { said: ORDERS[k], far: apart(every.map((place) => stands.indexOf(place))) }
   ));
   const best = found.reduce((a, b) => (b.far < a.far ? b : a));
-  return best.far < NEARER * apart(every) ? DISORDER.replace("{}", best.said) : "";
+  return best.far < NEARER * apart(every) ? filled(DISORDER, [best.said]) : "";
 }
 
 /** Which of every two slices are dimmer, 0 or 1, and how many times as bright as the others. @type {(volume: Volume, axis: number) => [number, number]} */
@@ -62,7 +62,7 @@ function even(volume, axis) {
   if (factor > DIMMED) return [volume, ""];
   const [{ low }, index] = [intensityRange(volume), indexAlong(volume.shape, axis)];
   const brighter = map(volume, (x, k) => (index(k) % 2 === which && x > low ? low + (x - low) / factor : x));
-  return [brighter, CROSS_TALK.replace("{}", String(which + 1)).replace("{:.2f}", f(factor, 2))];
+  return [brighter, filled(CROSS_TALK, [which + 1, factor])];
 }
 
 /** The signal of slices at some of their pixels, and the extent of their tissue. @type {(volume: Volume, axis: number) => [Float32Array[], number]} */

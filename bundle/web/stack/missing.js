@@ -1,6 +1,6 @@
 /** Slices that were not measured, whatever their voxels hold, see scripts/stack/missing.py. */
 import constants from "../model/constants.js";
-import { f } from "../errors.js";
+import { f, filled as written } from "../errors.js";
 import { correlation, intensityRange, signalOf } from "./intensity.js";
 import { along, map, otherAxes, reorder } from "./volume.js";
 
@@ -27,12 +27,12 @@ export function oddSlices(volume, axis) {
 
 /** Those of a stack's odd slices that count as not measured. @type {(odd: Map<number, string>, count: number) => Map<number, string>} */
 export const missingSlices = (odd, count) =>
-  new Map([...odd].filter(([, what]) => odd.size <= ODD * count || what === BLANK || what.startsWith(COPY.replace("{}", ""))));
+  new Map([...odd].filter(([, what]) => odd.size <= ODD * count || what === BLANK || what.startsWith(written(COPY, [""]))));
 
 /** What is said of odd slices that are left in; empty for none. @type {(odd: Map<number, string>, missing: Map<number, string>, count: number) => string[]} */
 export function manyOdd(odd, missing, count) {
   const others = [...odd].filter(([index]) => !missing.has(index));
-  return others.slice(0, 1).map(([index, what]) => [others.length, count, index + 1, what].reduce((said, one) => said.replace("{}", String(one)), MANY));
+  return others.slice(0, 1).map(([index, what]) => written(MANY, [others.length, count, index + 1, what]));
 }
 
 /** @type {(volume: Volume, axis: number) => Map<number, string>} */
@@ -68,7 +68,7 @@ function copies(slices, hole, least) {
     if (tissue <= least || equal <= COPIED * tissue) continue;
     const [before, after] = [slices[Math.max(first - 1, 0)], slices[Math.min(first + 2, slices.length - 1)]];
     const later = +(correlation(one, before) > correlation(other, after));
-    found.set(first + later, COPY.replace("{}", String(first + 2 - later)));
+    found.set(first + later, written(COPY, [first + 2 - later]));
   }
   return found.size <= TWICE * slices.length ? found : new Map(); // where more repeat it, all slices are one
 }

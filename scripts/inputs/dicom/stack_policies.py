@@ -17,6 +17,10 @@ COUNTS = {  # of the images of an acquisition, for people: attribute
     "ImagesInAcquisition": "ImagesInAcquisition",
     "Number of Slices MR of Philips": PHILIPS_COUNT,
 }
+LOST = (
+    "{} of {} images are not there, by {} of the header: an end of the head may be missing. Export the series again if "
+    "so."
+)
 SAME_VALUE = 1.02  # ratio of times and angles that are one contrast: scanners adapt them a little from slice to slice
 NUMBERS = {"EchoTime", "InversionTime", "DiffusionBValue", "RepetitionTime", "FlipAngle"}
 
@@ -113,13 +117,9 @@ def _needless(frames: list[Frame], thin: float | None) -> str | None:
 def lost(frames: list[Frame]) -> str:
     """A note on images that a header counts and that are not there: no geometry tells of a lost end. Empty for none."""
     for name, attribute in COUNTS.items():
-        counts = [numbers(frame.header, attribute, 1)[0] for frame in frames]
-        said = int(np.nan_to_num(min(counts)))
+        said = int(np.nan_to_num(min(numbers(frame.header, attribute, 1)[0] for frame in frames)))
         if said > len(frames):
-            return (
-                f"{said - len(frames)} of {said} images are not there, by {name} of the header: an end of the head may "
-                "be missing. Export the series again if so."
-            )
+            return LOST.format(said - len(frames), said, name)
     return ""
 
 
