@@ -22,8 +22,8 @@ ODD = 0.25  # of the slices; where more are odd, the stack differs as a whole, b
 TWICE = 0.5  # of the slices; where more repeat their neighbour, all are one
 BLANK, COPY = "blank", "a copy of slice {}"
 MANY = (
-    "{} of {} slices are unlike their neighbours, slice {} first, which is {}. The stack may be of several contrasts or "
-    "in another order. None of these is left out: check it."
+    "{} of {} slices are unlike their neighbours, slice {} first, which is {}. The stack may be of several contrasts "
+    "or in another order. None of these is left out: check it."
 )
 MUCH, MOST = 0.1, 0.75  # of the largest slice's tissue: where a slice is judged by two neighbours, and by one
 

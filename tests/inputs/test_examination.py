@@ -86,11 +86,11 @@ def test_sidecars_tell_contrasts_apart(one, other, why, volume):
     assert told is None if why is None else why in told
 
 
-@pytest.mark.parametrize(
-    ("said", "given"),
-    [(one, False) for one in ("", "NONE", "No", "NO CONTRAST", "N/A", "-", "0", "0 ml", "w/o", "W/O GAD", "ohne", "not given")]
-    + [(one, True) for one in ("GADOLINIUM", "Gadovist", "7.5 ml Dotarem", "0.1 mmol/kg Gd", "YES", "W CONTRAST", "钆布醇")],
-)
+DENIED = ["", "NONE", "No", "NO CONTRAST", "N/A", "-", "0", "0 ml", "w/o", "W/O GAD", "ohne", "not given"]
+GIVEN = ["GADOLINIUM", "Gadovist", "7.5 ml Dotarem", "0.1 mmol/kg Gd", "YES", "W CONTRAST", "钆布醇"]
+
+
+@pytest.mark.parametrize(("said", "given"), [(one, False) for one in DENIED] + [(one, True) for one in GIVEN])
 def test_an_agent_was_given_unless_its_attribute_says_no(said, given, volume):
     assert volume("a", ContrastBolusIngredient=said).identity.agent == given
 
