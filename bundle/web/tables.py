@@ -20,6 +20,7 @@ MODULES = (  # whose constants the page shares
         "stack.grid",
         "stack.intensity",
         "stack.tissue",
+        "stack.trace",
         "stack.missing",
         "stack.interleaving",
     ),

@@ -22,6 +22,7 @@ from ..stack.slices import Slices
 
 SMOOTHNESS = 0.6  # slice spacings; the correlation length of the result's errors, see `project`
 ERROR, COARSE, STEEP = 0.1, 0.23, 4  # of `error_deviation`: share of the range, cycles per voxel, exponent
+DEPENDENT = 1e-9  # of the largest eigenvalue; a smaller one is of slices that depend on others
 QUIET = 0.003  # of the range; slices have at least this noise, since no model of them is exact
 
 
@@ -87,11 +88,22 @@ def project(result: Tensor, slices: Slices, regularisation: float | Tensor, smoo
     elif regularisation >= 0:
         # overlapping slices can be linearly dependent, and lambda may be 0: what no slice sees stays
         damped = values + regularisation
-        moved = seen * torch.where(damped > 1e-9 * damped.max(), 1 / damped, 0)
+        moved = seen * torch.where(damped > DEPENDENT * damped.max(), 1 / damped, 0)
     else:
         raise ValueError(f"regularisation is {regularisation}: expected 0 or more.")
     change = along_slices(cross @ patterns, moved.movedim(-1, acquisition.slice_axis), acquisition)
     return result - change.to(result)
+
+
+@lru_cache(maxsize=64)
+def unseen(acquisition: Acquisition) -> Tensor:
+    """The matrix that takes from a result all that its slices see, `(fine_count, fine_count)`, by a smooth change.
+
+    It is that of `project` onto slices of 0 with `regularisation` 0: `I - C A^T (A C A^T)^-1 A`.
+    """
+    cross, normal = _covariances(acquisition, SMOOTHNESS)
+    seen = torch.linalg.pinv(normal, rtol=DEPENDENT, hermitian=True) @ slice_matrix(acquisition).double()
+    return torch.eye(len(cross), dtype=cross.dtype) - cross @ seen
 
 
 @lru_cache(maxsize=64)

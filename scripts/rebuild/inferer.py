@@ -1,6 +1,6 @@
 """DRIFT on a stack of slices, and the methods that sharpen planes as it does.
 
-slices -> stage 1 (planes of each family) -> stage 2 (windows, the flow) -> families weighed -> deblocked
+slices -> stage 1 (planes of each family) -> stage 2 (windows, the flow) -> families weighed
 
 A flow that starts at noise ends at one of many images. Both families must end at the same one, so its steps come after
 the families are weighed.
@@ -26,7 +26,6 @@ from ..method.slice_projection import SliceProjectionNetwork, neighbours
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
-from .deblocking import deblock
 from .device import device_of
 from .families import weigh_families
 from .guide import NetworkGuide
@@ -58,8 +57,6 @@ class PlaneInferer(StackInferer):
     sw_batch_size: int | None = None
     both_planes: bool = False
     spread: bool = False
-
-    deblocked = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,7 +99,7 @@ class PlaneInferer(StackInferer):
         return [self.by_windows(planes, network) for planes in families]
 
     def fine(self, slices: Slices, network: nn.Module, guide: NetworkGuide | None) -> tuple[Tensor, Tensor | None]:
-        """Both stages on the planes of the box around the head; the families are weighed, steps become ramps."""
+        """Both stages on the planes of the box around the head; the families are weighed."""
         a = slices.acquisition
         volume = interpolate(slices.array, a, "nearest")
         spread = torch.zeros(volume.shape) if self.spread and self.both_planes else None
@@ -118,7 +115,7 @@ class PlaneInferer(StackInferer):
             volume[box] = self.flow(volume[box], box, others, slices, network)
             if spread is not None:
                 spread[box] = (families[0] - families[1]).abs() / 2
-        return deblock(volume, slices) if self.deblocked else volume, spread
+        return volume, spread
 
     def flow(
         self, head: Tensor, box: tuple[slice, ...], others: Sequence[int], slices: Slices, network: nn.Module
@@ -180,7 +177,7 @@ class DriftInferer(PlaneInferer):
         start_noise: standard deviation of the noise at the flow's start, of intensities in [-1, 1], as the weights were
             trained with (`flow.noisy_start`). 0 is the paper's.
         deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`), whether or not the
-            result is then reconciled.
+            result was reconciled.
         sharp: `n_max` takes the flow to its end (`weights.card_of_run`): results say that their detail is drawn.
     """
 

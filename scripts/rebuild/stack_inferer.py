@@ -1,6 +1,6 @@
 """A measured stack of slices, by any method: the one way from thick slices to the rebuilt volume.
 
-scan -> RAS+, tissue in [-1, 1] -> the method (`StackInferer.fine`) -> reconciled -> scan
+scan -> RAS+, tissue in [-1, 1] -> the method (`StackInferer.fine`) -> reconciled -> deblocked -> scan
 """
 
 from abc import ABC, abstractmethod
@@ -18,6 +18,7 @@ from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
 from .consistency import reconcile
+from .deblocking import deblock
 from .guide import NetworkGuide
 from .progress import part
 from .rebuilt import Rebuilt
@@ -31,8 +32,9 @@ class StackInferer(Inferer, ABC):
     2. The intensities of its tissue become [-1, 1] (`intensity.intensity_range`).
     3. A method makes the fine volume (`fine`).
     4. The result is reconciled with the slices.
-    5. Undershoot is cut: no voxel is darker than the range's beginning.
-    6. Voxels beyond tissue, such as padding and hot spots, are laid on as they were. So are slices that are missing
+    5. Steps from slice to slice become ramps, which the slices do not see (`deblocking.deblock`).
+    6. Undershoot is cut: no voxel is darker than the range's beginning.
+    7. Voxels beyond tissue, such as padding and hot spots, are laid on as they were. So are slices that are missing
        (`missing.missing_slices`): their neighbours are rebuilt as if something smooth lay between them.
 
     Args:
@@ -45,6 +47,7 @@ class StackInferer(Inferer, ABC):
         settings: all that changes a result but the precision: name -> plain value.
         both_planes: whether two families of planes are rebuilt.
         sharp: whether detail is drawn from what heads look like, where estimates are means.
+        deblocked: whether steps become ramps.
     """
 
     bfloat16: bool = field(default=False, kw_only=True)
@@ -53,6 +56,7 @@ class StackInferer(Inferer, ABC):
 
     both_planes = False
     sharp = False
+    deblocked = False
 
     def __post_init__(self) -> None:
         self.bfloat16 = flag("bfloat16", self.bfloat16)
@@ -141,7 +145,7 @@ class StackInferer(Inferer, ABC):
         return Rebuilt(slices, volume, steps, source, spread, sharp=self.sharp and steps > 0)
 
     def _in_units(self, fine: Tensor, slices: Slices) -> Tensor:
-        """A method's volume in the units of the scan, reconciled; voxels beyond tissue and missing slices as they were.
+        """A method's volume in the units of the scan, reconciled and deblocked; what is no tissue as it was.
 
         The slices are in RAS+ order.
         """
@@ -151,6 +155,8 @@ class StackInferer(Inferer, ABC):
         if self.consistency == "project":
             with part("reconciling", wanted=self.progress):
                 result = reconcile(result, tissue)
+        if self.deblocked:
+            result = deblock(result, tissue)
         result = result.clamp(min=tissue_range.low) + interpolate(whole.array - tissue.array, a, "nearest")
         if (masked := tissue_range.masked(whole.array)).any():
             result = result.where(interpolate(masked.float(), a, "nearest") < 0.5, 0)

@@ -6,9 +6,14 @@ from torch import Tensor
 
 from .acquisition import Acquisition
 
+ROUNDED = 0.1  # planes; spacings of headers are rounded, and a border drifts through the planes of a stack
+
 
 def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
     """How much of the measured slices still shows: neighbouring planes differ more across their borders than inside.
+
+    A border need not lie between two planes of the fine grid. It may lie within one, which then shows a mean of two
+    slices: half of the step stands on either side of that plane. So both pairs count as across.
 
     Args:
         volume: `(X, Y, Z)` on the fine grid.
@@ -16,8 +21,9 @@ def step_ratio(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> float:
         flat: `(X, Y, Z)` bool, of `flat_tissue`; a difference counts where both its voxels lie there.
 
     Returns:
-        Mean absolute difference of neighbouring planes on either side of a border of measured slices, over the one of
-        planes in one slice. 1 shows no trace; infinite for stair steps; NaN where there is nothing to compare.
+        Mean absolute difference of neighbouring planes of which either holds a border of measured slices, or between
+        which one lies, over that of planes in one slice. 1 shows no trace; infinite for stair steps; NaN where there
+        is nothing to compare.
     """
     across, within = (one.abs().double().mean() for one in steps(volume, acquisition, flat))
     return (across / within).item()
@@ -33,8 +39,23 @@ def steps(volume: Tensor, acquisition: Acquisition, flat: Tensor) -> tuple[Tenso
 
 
 def borders(acquisition: Acquisition) -> np.ndarray:
-    """`(fine_count - 1,)` bool: between which neighbouring planes of the fine grid one slice ends."""
-    return np.diff(acquisition.nearest_slices) != 0
+    """`(fine_count - 1,)` bool: which neighbouring planes of the fine grid are not both within one slice.
+
+    Slices thinner than two planes hold no pair: the pairs farthest from borders then count as within.
+    """
+    distance = border_distance(acquisition)
+    return distance < min(1.0, distance.max(initial=0.0)) - ROUNDED
+
+
+def border_distance(acquisition: Acquisition) -> np.ndarray:
+    """`(fine_count - 1,)`: how far the middle of neighbouring planes lies from a border of two slices, in planes.
+
+    A step of stairs is seen by the pairs that are nearer than 1. Infinite for a single slice.
+    """
+    a = acquisition
+    middles = (a.fine_rows[1:] + a.fine_rows[:-1]) / 2 + 0.5  # in slices, from the beginning of the first
+    apart = np.abs(middles[:, None] - np.arange(1, a.slice_count))
+    return apart.min(1, initial=np.inf) * a.slice_spacing / a.target_spacing
 
 
 def streak(volume: Tensor, slice_axis: int, flat: Tensor) -> tuple[float, float]:

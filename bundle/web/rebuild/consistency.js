@@ -1,5 +1,5 @@
 /** Whether a result agrees with the measured slices, and how it is reconciled with them, see scripts/rebuild/consistency.py. */
-import { EigenvalueDecomposition, Matrix } from "ml-matrix";
+import { EigenvalueDecomposition, Matrix, pseudoInverse } from "ml-matrix";
 import constants from "../model/constants.js";
 import { intensityRange } from "../stack/intensity.js";
 import { cosineFrequencies, magnitude, powerOf } from "../stack/noise.js";
@@ -8,7 +8,7 @@ import { headMask } from "../stack/tissue.js";
 import { AXES, along, indexAlong, map, otherAxes, reorder, zeros } from "../stack/volume.js";
 import { inTurns } from "./windows.js";
 
-const { SMOOTHNESS, ERROR, COARSE, STEEP, QUIET } = constants.consistency;
+const { DEPENDENT, SMOOTHNESS, ERROR, COARSE, STEEP, QUIET } = constants.consistency;
 
 /** The slices that the scanner would measure of the result, less the measured ones: `A x - y`.
  * @type {(result: Volume, measured: Volume, a: Acquisition, matrix?: ArrayLike<number>[]) => Volume} */
@@ -41,6 +41,14 @@ function covariancesOf(a, rows) {
   cross.mul(matrix.mmul(matrix.transpose()).trace() / matrix.mmul(cross).trace());
   const normal = matrix.mmul(cross);
   return { cross, normal: Matrix.add(normal, normal.transpose()).mul(0.5) };
+}
+
+/** The matrix that takes from a result all that its slices see, by a smooth change: `I - C A^T (A C A^T)^-1 A`. @type {(a: Acquisition) => Matrix} */
+export function unseen(a) {
+  const rows = sliceMatrix(a);
+  const { cross, normal } = covariancesOf(a, rows);
+  const seen = pseudoInverse(normal, DEPENDENT).mmul(new Matrix(rows));
+  return Matrix.sub(Matrix.eye(a.fineCount, a.fineCount), cross.mmul(seen));
 }
 
 /** The variance of the noise over that of the result's errors for each in-plane frequency, of slices that see the errors so well.

@@ -65,7 +65,7 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
   const early = (/** @type {Volume} */ volume) => map(back(toScan(volume, tissueRange)), (x) => Math.max(x, tissueRange.low));
   const sharp = await fine(unitOf(tissue, all), networks, (share, volume) => progress(share, volume && (() => early(volume()))), steps, beside);
   refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
-  const result = back(await reconcile(toScan(sharp, tissueRange), tissue, networks));
+  const result = back(deblock(await reconcile(toScan(sharp, tissueRange), tissue, networks), tissue));
   const [masked, slice, plane] = [isMasked(whole, tissueRange.low), nearestIndex(a), indexAlong(result.shape, a.sliceAxis)];
   const rest = map(all.volume, (x, k) => x - tissue.volume.data[k]);
   const [asWas, slices, beyond] = [measured, whole, back(rest)].map((one) => nearest(one, a));
@@ -106,7 +106,7 @@ async function fine(slices, networks, progress, steps, guide) {
     const pixels = others.map((axis) => edges[axis]);
     paste(volume, await weighFamilies(families[0], families[1], others, pixels, a.sliceSpacing, networks), box);
   }
-  return deblock(volume, slices);
+  return volume;
 }
 
 /** Planes of slices, and if there is one of the guide, its slices and its share, on the fine grid.

@@ -1,16 +1,30 @@
 /** The trace that measured slices leave in a rebuilt volume, see scripts/stack/trace.py. */
-import { nearestIndex } from "./grid.js";
+import constants from "../model/constants.js";
+import { fineRows } from "./grid.js";
 import { AXES, indexAlong, otherAxes, strides } from "./volume.js";
+
+const { ROUNDED } = constants.trace;
+
+/** How far the middle of neighbouring planes lies from a border of two slices, in planes. @type {(a: Acquisition) => number[]} */
+export function borderDistance(a) {
+  const rows = fineRows(a);
+  return rows.slice(1).map((row, k) => {
+    const middle = (row + rows[k]) / 2 + 0.5; // in slices, from the beginning of the first
+    const border = Math.min(Math.max(Math.round(middle), 1), a.sliceCount - 1);
+    return a.sliceCount < 2 ? Infinity : (Math.abs(middle - border) * a.sliceSpacing) / a.targetSpacing;
+  });
+}
 
 /** Differences of neighbouring planes in flat tissue: across borders of slices, and within slices.
  * @type {(volume: Volume, a: Acquisition, flat: Volume) => {across: Float32Array, within: Float32Array}} */
 export function steps({ data, shape }, a, flat) {
-  const [slice, step, plane] = [nearestIndex(a), strides(shape)[a.sliceAxis], indexAlong(shape, a.sliceAxis)];
+  const [distance, step, plane] = [borderDistance(a), strides(shape)[a.sliceAxis], indexAlong(shape, a.sliceAxis)];
+  const nearest = Math.min(1, Math.max(0, ...distance)) - ROUNDED;
   const [found, count] = [[new Float32Array(data.length), new Float32Array(data.length)], [0, 0]]; // across, within
   for (let place = 0; place < data.length; place++) {
     const k = plane(place);
     if (k + 1 === a.fineCount || !flat.data[place] || !flat.data[place + step]) continue;
-    const within = +(slice[k] === slice[k + 1]);
+    const within = +(distance[k] >= nearest);
     found[within][count[within]++] = data[place + step] - data[place];
   }
   const [across, inside] = found.map((values, which) => values.slice(0, count[which]));
