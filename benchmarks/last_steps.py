@@ -37,8 +37,8 @@ def measured(truth, axis, thickness, noise, rebuilder):
     slices = thick_slices(truth, acquisition, noise, 0.0)
     thick, head, flat = Slices(slices.as_tensor()[0], acquisition, slices.affine), head_mask(sharp), flat_tissue(sharp)
     plain = rebuilder(thick).volume.as_tensor()
-    ramped = deblock(plain, thick)
-    results = plain, ramped, reconcile(plain, thick), reconcile(ramped, thick)
+    reconciled = reconcile(plain, thick)
+    results = plain, deblock(plain, thick), reconciled, deblock(reconciled, thick)
     for one in results:
         apart = relative_rmse(difference(one, thick), thick)
         yield psnr(one, sharp, head), step_ratio(one, acquisition, flat), 100 * apart
