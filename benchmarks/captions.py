@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks import parser_of
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 DRAWINGS = {"docs/geometry.md", "docs/scans.md", "docs/paper/baselines.md"}  # pages that show no results
@@ -92,5 +94,11 @@ def older(than: str) -> str:
     return "\n".join(["| version | sections |", "| --- | --- |", *rows]) + "\n"
 
 
-if __name__ == "__main__":
+def main():
+    """Prints the list."""
+    parser_of(__doc__).parse_args()
     print(older(card_version()), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -120,7 +120,7 @@ def _fault(
     if (here[tissue] <= hole).float().mean() > HOLES:
         return 1 / max(gain, 1e-6), BLANK
     if not DARK <= gain <= BRIGHT:
-        return max(gain, 1 / gain), f"{gain:.1f} times as bright as its neighbours"
+        return max(gain, 1 / max(gain, 1e-6)), f"{gain:.1f} times as bright as its neighbours"
     before, here, after = (one.clamp(max=high) for one in (before, here, after))
     if tissue.sum() > FEW and (expected := _correlation(before, after)) > alike:
         if _correlation(here, (before + after) / 2) < UNLIKE * expected:
@@ -134,6 +134,7 @@ def gain_between(before: Tensor, here: Tensor, after: Tensor, high: float) -> fl
     It is the gain of least squares, but that a pixel weighs no more than one of the intensity `high`, and differs from
     the median gain by a factor of `SPOT` at most.
     """
+    before, here, after = (one.double() for one in (before, here, after))  # squares of 1e30 are finite
     mean = ((before + after) / 2).clamp(min=torch.finfo(before.dtype).tiny)
     ratio, weight = here / mean, mean.clamp(max=high).square()
     typical = ratio.median()

@@ -37,6 +37,8 @@ It agrees on contrasts, but calls three localizers T1w, and needs itk, gdcm and 
 
 ## How near scans and maps come
 
+*No network has a part in these figures.*
+
 `python -m benchmarks.contents --thresholds SCANS ... --maps MAPS ...` tries the numbers of
 `scripts/stack/contents.py` on 76 real volumes in twenty variants each and on 31 maps. The nearest
 scan is the one that comes nearest to a number and that the rule's other numbers let through; the
