@@ -114,6 +114,13 @@ def test_each_length_matters(changed):
     assert (net(x, lengths(), rows(20)) - net(x, other, rows(20))).abs().max() > 1e-4
 
 
+def test_noise_of_a_fifth_of_a_percent_of_the_range_is_none_and_half_as_much_again_is_some():
+    net, x = network(), image(2, 6, 9)
+    none, least, some = (net(x, lengths((*LENGTHS[:4], share)), rows(20)) for share in (0.0, 0.002, 0.003))
+    close(least, none, 0)
+    assert (some - none).abs().max() > 1e-4
+
+
 def test_a_row_is_told_its_place_and_on_which_side_of_all_centres_it_lies():
     net, told = network(), []
     net.mixer.perceptron.register_forward_pre_hook(lambda _, given: told.append(given[0]))

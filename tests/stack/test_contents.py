@@ -77,6 +77,26 @@ def test_few_values_between_both_ends_are_no_crowd_however_near_each_other(middl
     assert contents.statistics(volume.reshape(40, 40, 50)).crowd == pytest.approx(crowd, abs=0.01)
 
 
+def test_smooth_tissue_in_few_grey_values_is_a_scan_and_regions_are_labels_though_numbers_follow():
+    """Most neighbours are equal in both. The others have next values in tissue, and about half of them in regions."""
+    smooth = gaussian_filter(NOISE, 3)
+    assert contents.verdict(np.where(INSIDE, 1 + levels(500 + 100 * smooth / smooth.std(), 9), 0)) == contents.SCAN
+    regions = np.indices(SHAPE) // 5  # of eight each, in pairs along each axis
+    labels = INSIDE * (1 + (regions % 2).sum(0) + 4 * np.tensordot([1, 5, 25], regions // 2, 1))
+    assert contents.verdict(labels).why == contents.SHOWS["labels"]
+
+
+@pytest.mark.parametrize(("faint", "answer"), [((0.027, 0.048), "doubtful"), ((0.055, 0.095), "a scan")])
+def test_many_values_below_a_twentieth_of_the_range_are_those_of_probabilities(faint, answer):
+    """A third of what stands out of an empty background lies between these shares of the range."""
+    random = np.random.default_rng(0)
+    fading = np.where(random.random(30000) < 1 / 3, random.uniform(*faint, 30000), random.uniform(0.1, 1, 30000))
+    fading[:300] = random.uniform(0, 0.002, 300)  # the range begins here
+    volume = np.zeros(100000)
+    volume[::2][:30000] = random.permutation(fading)
+    assert contents.verdict(volume.reshape(40, 50, 50)).answer == answer
+
+
 @pytest.mark.parametrize("times", [20, 1000, -1000])
 @pytest.mark.parametrize("name", [*SCANS, *OTHERS])
 def test_no_voxel_decides(name, times):

@@ -27,6 +27,20 @@ def test_noise_goes_and_edges_stay(deviation):
     assert (result[~inside] == 0).all()
 
 
+@pytest.mark.parametrize("deviation", [20.0, 40.0])
+def test_four_fifths_of_the_noise_go_and_over_half_of_a_thin_sheet_that_is_hardly_brighter_stays(deviation):
+    """Sheets of two voxels, as much brighter as twice the noise."""
+    clean, volume = noisy(deviation)
+    inside, sheets = clean > 0, torch.zeros_like(clean)
+    for start in range(12, 52, 10):
+        sheets[14:26, start : start + 2] = 2 * deviation
+    left = denoised(volume, (0, 1, 2)).as_tensor()[0] - clean
+    assert left[inside].std() < 0.2 * deviation
+    shown = denoised(MetaTensor(volume + sheets), (0, 1, 2)).as_tensor()[0] - clean
+    beside = sheets.roll(5, 1) > 0
+    assert shown[sheets > 0].mean() - shown[beside].mean() > 0.5 * 2 * deviation
+
+
 @pytest.mark.parametrize("axis", range(3))
 def test_the_noise_of_a_volume_with_one_sharp_axis_is_seen_in_planes_that_hold_it(axis):
     clean, volume = noisy(30.0)

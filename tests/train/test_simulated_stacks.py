@@ -170,6 +170,18 @@ def test_noise_in_air_has_rayleighs_mean_and_is_never_negative():
     assert 8 <= silent <= 22 and pairs > 3, "half of the stacks have none"
 
 
+def test_noise_is_drawn_evenly_by_its_logarithm_from_the_least_that_counts():
+    """Noise of 0.2 % of the range is none to a network. Twice as much is learnt, and not above that alone."""
+    transform, deviations = RandAcquired("label", max_thickness=paper.MAX_THICKNESS, max_noise=0.06), []
+    transform.set_random_state(0)
+    for _ in range(600):
+        transform.randomize(NATIVE, NATIVE)
+        deviations.append(transform.noise.deviation)
+    counts, _ = np.histogram(np.log([one for one in deviations if one]), np.log([0.002, 0.004, 0.0134, 0.0449, 0.06]))
+    assert counts.sum() == np.count_nonzero(deviations)
+    np.testing.assert_allclose(counts / counts.sum(), np.array([0.096, 0.404, 0.404, 0.097]), atol=0.06)
+
+
 def test_noise_in_bright_tissue_is_nearly_gaussian_and_the_same_within_a_slice():
     for item, stack in drawn(20, plane=torch.ones(1, 40, 2000), max_noise=0.05):
         image, thick = item["image"][0], item["thickness"][0].item()
