@@ -24,6 +24,11 @@ def test_the_intent_of_nifti_settles_what_a_volume_shows(code, settles):
     assert bool(kinds.of_intent(code)) == settles
 
 
+@pytest.mark.parametrize(("repetition_time", "settles"), [(4.0, True), (20.0, True), (28.0, False), (250.0, False)])
+def test_few_slices_that_take_seconds_are_a_localizer_and_a_slab_of_susceptibility_is_none(repetition_time, settles):
+    assert bool(kinds.localizer(16, repetition_time)) == settles
+
+
 @pytest.mark.parametrize(
     ("attributes", "why"),
     [

@@ -182,3 +182,13 @@ def test_dark_tissue_where_noise_is_weaker_is_left_out():
     truth[:110] *= 0.02
     found = noise_of(with_noise(truth, (0, 1), Noise(20.0), drawn(truth.shape)), 2, head)
     assert found.deviation == pytest.approx(20, rel=0.1)
+
+
+def test_neither_a_grainy_half_of_the_head_nor_one_quiet_slice_of_eight_is_the_noise():
+    truth, head = tissue()
+    noisy = with_noise(truth, (0, 1), Noise(20.0), drawn(truth.shape))
+    grain = 40 * torch.randn(truth.shape, generator=torch.Generator().manual_seed(9)) * head
+    grain[60:] = 0
+    assert noise_of(noisy + grain, 2, head).deviation == pytest.approx(20, rel=0.2)
+    noisy[..., 0] = truth[..., 0]
+    assert noise_of(noisy, 2, head).deviation == pytest.approx(20, rel=0.3)
