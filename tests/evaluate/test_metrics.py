@@ -154,6 +154,15 @@ def test_rounded_spacings_make_no_other_borders():
         assert trace.step_ratio(planes.expand(3, 4, 80), a, everywhere) == pytest.approx(3)
 
 
+def test_borders_lie_in_planes_whatever_these_measure():
+    found = [
+        trace.borders(Acquisition.stack(2, 6, spacing=3.5 * edge, thickness=3.5 * edge, target=edge))
+        for edge in (1.0, 0.5, 2.0)
+    ]
+    assert found[0].any() and not found[0].all()
+    assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
+
+
 def test_thin_slices_are_compared_where_they_have_the_fewest_borders():
     a = Acquisition.stack(2, 40, spacing=1.6, thickness=1.6, target=1.0)
     assert 0.1 < trace.borders(a).mean() < 0.9

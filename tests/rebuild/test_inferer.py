@@ -139,15 +139,20 @@ def test_a_flow_from_noise_sees_planes_along_either_axis_in_turn():
     class Recorder(StageOne):
         def refine(self, x, modulations, times):
             if len(times) > 1:  # else it is stage 1 alone
-                self.seen.append((x.shape[0], len(modulations), times.tolist()))
+                self.seen.append((x.shape[0], modulations, times.tolist()))
             return x
 
     network = Recorder(networks.AnatomicalProjectionNetwork([8, 8]), networks.VelocityNetwork([8, 8])).eval()
+    for weights in network.velocity.parameters():
+        nn.init.normal_(weights, std=0.1)  # norms are modulated by the time
     network.seen = []
     image = noise_stack((5, 7, 4))
     DriftInferer(64, both_planes=True, steps=4, start_noise=0.1, sw_batch_size=99, **OWN)(image, network)
-    planes, counts, times = zip(*network.seen)
-    assert planes == (5, 7, 5, 7) and set(counts) == {1}  # the first ones run along the longer axis
+    planes, modulations, times = zip(*network.seen)
+    assert planes == (5, 7, 5, 7)  # the first ones run along the longer axis
+    own = network.modulations(Slices.of(image).lengths(0)[:, :2], schedule.euler_times(4))
+    torch.testing.assert_close(torch.stack(modulations), own[:, None])
+    assert (own[1:] - own[:-1]).abs().amax((1, 2)).min() > 1e-3
     assert times == ([0.0, 0.25], [0.25, 0.5], [0.5, 0.75], [0.75, 1.0])
 
 
