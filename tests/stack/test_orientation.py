@@ -82,8 +82,9 @@ def shifted(affine):
 
 
 def rebuilt(affine, way):
-    by = Rebuilder(random_network(), DriftInferer(16, both_planes=True, steps=1), "cpu")
-    return [by(Slices.of(way.volume(shifted(affine)))).volume], []
+    ways = [DriftInferer(16, both_planes=True, steps=1), DriftInferer(16, both_planes=True, steps=2, start_noise=0.1)]
+    by, slices = (Rebuilder(random_network(), one, "cpu") for one in ways), Slices.of(way.volume(shifted(affine)))
+    return [one(slices).volume for one in by], []
 
 
 def facts(way):
