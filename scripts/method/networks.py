@@ -17,6 +17,8 @@ from .flow import euler_step
 from .slice_projection import SliceProjectionNetwork, noise_level
 from .unet import UNet
 
+DETAIL = 0.1  # of intensities in [-1, 1]; about the deviation of truths from the estimates
+
 
 def _mlp(*widths: int) -> nn.Sequential:
     """Two linear layers with a SiLU between them."""
@@ -106,21 +108,55 @@ class AnatomicalProjectionNetwork(nn.Module):
 
 
 class VelocityNetwork(nn.Module):
-    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8). It starts at zero: the flow is at rest."""
+    """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8). It starts at zero: the flow is at rest.
 
-    def __init__(self, channels: Sequence[int], width: int = 256, norm: bool = True, noise: bool = False):
+    Args:
+        estimate: the network also sees the estimate `z`, which the paper's does not. A state `s(t)` alone does not tell
+            detail from noise. Beside `z` it does: `s(t) - z = t (y - z) + (1 - t) noise`. The network gets this
+            difference, and gives the velocity, in units of `DETAIL`.
+        block: see `UNet`.
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[int],
+        width: int = 256,
+        norm: bool = True,
+        noise: bool = False,
+        estimate: bool = False,
+        block: int = 1,
+    ):
         super().__init__()
+        self.estimate = estimate
         self.embedding = TimeThicknessEmbedding(width, noise)
-        self.unet = UNet(channels, self.embedding.dim, norm)
+        self.unet = UNet(channels, self.embedding.dim, norm, 1 + estimate, block)
         zero_module(self.unet.conv_out)
 
     def modulation(self, thickness: Tensor, t: Tensor) -> Tensor:
         """`UNet.modulation` for `thickness`, `(B or 1, 2)` in mm, and `t`, `(B or 1,)`."""
         return self.unet.modulation(self.embedding(thickness, t))
 
-    def forward(self, xt: Tensor, thickness: Tensor, t: Tensor) -> Tensor:
-        """Args: `xt`, `(B, 1, H, W)`; `thickness`, `(B or 1, 2)` in mm; `t`, `(B or 1,)`. Returns `(B, 1, H, W)`."""
-        return self.unet(xt, self.modulation(thickness, t))
+    def at(self, xt: Tensor, modulation: Tensor, z: Tensor | None = None) -> Tensor:
+        """The velocity under a given modulation; `xt` and `z` as in `forward`."""
+        if not self.estimate:
+            return self.unet(xt, modulation)
+        if z is None:
+            raise ValueError("this velocity network sees the estimate: give it z.")
+        return DETAIL * self.unet(torch.cat([z, (xt - z) / DETAIL], dim=1), modulation)
+
+    def forward(self, xt: Tensor, thickness: Tensor, t: Tensor, z: Tensor | None = None) -> Tensor:
+        """The velocity at a state of the path.
+
+        Args:
+            xt: states, `(B, 1, H, W)`.
+            thickness: `(B or 1, 2)` in mm.
+            t: `(B or 1,)`.
+            z: stage 1's estimates, as `xt`; of a network that sees them.
+
+        Returns:
+            `(B, 1, H, W)`.
+        """
+        return self.at(xt, self.modulation(thickness, t), z)
 
 
 def stage2_lengths(lengths: Tensor) -> Tensor:
@@ -159,10 +195,10 @@ class Drift(nn.Module):
         modulation = self.velocity.modulation(thickness.repeat(steps, 1), t)
         return modulation.reshape(steps, rows, modulation.shape[1])
 
-    def refine(self, x: Tensor, modulations: Tensor, times: Tensor) -> Tensor:
-        """Runs the flow from stage 1's estimate `x`, `(B, 1, H, W)`, under given modulations."""
+    def refine(self, x: Tensor, modulations: Tensor, times: Tensor, z: Tensor | None = None) -> Tensor:
+        """Runs the flow from `x`, `(B, 1, H, W)`, under given modulations; `z` as in `VelocityNetwork.forward`."""
         for n in range(times.shape[0] - 1):
-            x = euler_step(x, self.velocity.unet(x, modulations[n]), times[n], times[n + 1])
+            x = euler_step(x, self.velocity.at(x, modulations[n], z), times[n], times[n + 1])
         return x
 
     def forward(
@@ -196,4 +232,4 @@ class Drift(nn.Module):
             thickness[:, 4:] = 0.0
         x = self.apn(image, thickness, rows, guide, guide_slices, guide_share)
         x = x.to(image.dtype)  # where autocast is on: in bfloat16 small steps vanish
-        return x if times is None else self.refine(x, self.modulations(thickness, times), times)
+        return x if times is None else self.refine(x, self.modulations(thickness, times), times, x)

@@ -134,8 +134,8 @@ class PlaneInferer(StackInferer):
         Planes without air are given some beside them (`windows.air_margin`).
 
         Args:
-            planes: `(P, 1, H, W)`.
-            sharpen: windows -> windows, both `(B, 1, H', W')`.
+            planes: `(P, C, H, W)`, of `C` images side by side.
+            sharpen: windows -> windows, `(B, C, H', W')` -> `(B, 1, H', W')`.
 
         Returns:
             `(P, 1, H, W)`.
@@ -263,7 +263,11 @@ class DriftInferer(PlaneInferer):
         if isinstance(network.apn, SliceProjectionNetwork):
             if len(times) == 1:
                 return families
-            sharpen = partial(network.refine, modulations=network.modulations(lengths, times), times=times)
+            modulations = network.modulations(lengths, times)
+
+            def sharpen(z: Tensor) -> Tensor:
+                return network.refine(z, modulations, times, z)
+
         return [self.by_windows(planes, sharpen) for planes in families]
 
     def flow(  # type: ignore[override]  # of one network alone
@@ -277,7 +281,12 @@ class DriftInferer(PlaneInferer):
         modulations = network.modulations(slices.lengths(others[0]).to(device), times)
         x = noisy_start(head, grid_noise(slices.fine_shape)[box], self.start_noise)
         for n, other in zip(range(len(times) - 1), cycle(others)):
-            step = partial(network.refine, modulations=modulations[n : n + 1], times=times[n : n + 2])
-            planes = self.by_windows(planes_of(x, a.slice_axis, other).to(device), step)
+
+            def step(both: Tensor, n: int = n) -> Tensor:
+                state, estimate = both.split(1, dim=1)
+                return network.refine(state, modulations[n : n + 1], times[n : n + 2], estimate)
+
+            both = torch.cat([planes_of(volume, a.slice_axis, other) for volume in (x, head)], dim=1)
+            planes = self.by_windows(both.to(device), step)
             x = planes[:, 0].movedim((1, 2), (a.slice_axis, other)).cpu()
         return x

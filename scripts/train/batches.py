@@ -67,6 +67,8 @@ class FlowBatch(PrepareBatch):
         alpha: exponent of the endpoint-biased times, 2 in the paper.
         told: see `ProjectionBatch`; the first one begins with thickness and target, the second one is rows.
         start_noise: standard deviation of the noise on estimates, of intensities in [-1, 1] (`noisy_start`).
+        times: of each patch's path, each with noise of its own; 1 in the paper. To simulate a patch and to estimate it
+            takes longer than to learn of one time.
     """
 
     apn: nn.Module
@@ -74,26 +76,30 @@ class FlowBatch(PrepareBatch):
     alpha: float
     told: Sequence[str] = THICKNESS
     start_noise: float = 0.0
+    times: int = 1
 
     def __post_init__(self) -> None:
         self.apn.eval().requires_grad_(False)
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
-        """Returns `(xt, PathSample, (thickness, t), {})` on the device."""
+        """Returns `(xt, PathSample, (thickness, t, z), {})` on the device, `z` the estimates without noise."""
         label, *first = _on(device, batchdata, ("label", "image", *self.told), non_blocking)
         pairs = _on(device, batchdata, ("proximal", *(f"proximal_{name}" for name in self.told)), non_blocking)
         partner = (pairs[1][:, 0] != first[1][:, 0]).nonzero()[:, 0]
         image, *conditions = (torch.cat([a, b[partner]]) for a, b in zip(first, pairs))
         thickness, x1 = stage2_lengths(conditions[0]), torch.cat([label, label[partner]])
-        t = endpoint_biased(torch.rand(len(label), device=x1.device), self.alpha)
-        t = torch.cat([t, t[partner]])
-        noise = torch.randn_like(label)
         with torch.no_grad():
-            x0 = noisy_start(
-                self.inferer(image, self.apn, *conditions), torch.cat([noise, noise[partner]]), self.start_noise
-            )
+            z = self.inferer(image, self.apn, *conditions)
         for rows in conditions[1:2]:  # a pair's thinner slices hold fewer of them
             outside = (rows < -0.5) | (rows >= image.shape[2] - 0.5)
             x1 = x1.masked_fill(outside[:, None, :, None], torch.nan)
+        patches, count = torch.arange(len(image), device=z.device), len(label)
+        again = torch.cat([patches[:count].repeat(self.times), patches[count:].repeat(self.times)])
+        thickness, x1, z = thickness[again], x1[again], z[again]
+        partner = torch.cat([partner + count * k for k in range(self.times)])
+        t = endpoint_biased(torch.rand(count * self.times, device=z.device), self.alpha)
+        noise = torch.randn_like(z[: len(t)])
+        t, noise = torch.cat([t, t[partner]]), torch.cat([noise, noise[partner]])
+        x0 = noisy_start(z, noise, self.start_noise)
         xt = state_at(x0, x1.where(x1.isfinite(), x0), t)
-        return xt, PathSample(xt, x0, x1, t, partner), (thickness, t), {}
+        return xt, PathSample(xt, x0, x1, t, partner), (thickness, t, z), {}

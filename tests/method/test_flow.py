@@ -27,7 +27,7 @@ class Field(nn.Module):
     def modulation(self, thickness, t):
         return t[:, None]
 
-    def unet(self, xt, modulation):
+    def at(self, xt, modulation, z=None):
         return self.velocity(xt, modulation[:, 0])
 
 

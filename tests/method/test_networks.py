@@ -160,6 +160,28 @@ def test_output_depends_on_time():
     assert (values[1] - values[2]).abs().max() > 1e-4
 
 
+def test_a_velocity_that_sees_the_estimate_counts_the_difference_and_itself_in_units_of_detail():
+    """It moves with both; without the estimate it says so."""
+    network = perturb(networks.VelocityNetwork((8, 16), width=8, norm=False, estimate=True, block=2))
+    x, z, c, t = image(2, 8, 16), image(2, 8, 16, seed=3), thickness([4.0, 1.0]), torch.tensor([0.5])
+    own = network.unet(torch.cat([z, (x - z) / networks.DETAIL], dim=1), network.modulation(c, t))
+    torch.testing.assert_close(network(x, c, t, z), networks.DETAIL * own)
+    with pytest.raises(ValueError, match="give it z"):
+        network(x, c, t)
+
+
+def test_blocks_of_pixels_are_channels_at_the_finest_level():
+    """A shift by a block shifts the result; one by a pixel changes it. Sides are multiples of block and levels."""
+    torch.manual_seed(0)
+    net = UNet((8, 16), 4, norm=False, block=2).eval()
+    x, modulation = image(1, 8, 64), net.modulation(torch.ones(1, 4))
+    results = [net(x.roll(shift, 3), modulation).roll(-shift, 3) for shift in (0, 4, 1)]
+    torch.testing.assert_close(results[1][..., 28:36], results[0][..., 28:36])
+    assert net(x, modulation).shape == x.shape and (results[2] - results[0]).abs().max() > 1e-4
+    with pytest.raises(ValueError, match="multiples of 4"):
+        net(image(1, 6, 8), modulation)
+
+
 def test_a_thickness_is_told_as_its_inverse_and_a_time_as_waves():
     """No thickness is less than the least; wavelengths of time grow from 2 pi to 10000 times that."""
     embedding, told = networks.TimeThicknessEmbedding(), []

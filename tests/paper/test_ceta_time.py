@@ -16,7 +16,7 @@ def test_ceta_at_a_time_of_its_own_sees_each_pair_again_beside_the_flows_samples
     _, plain, (lengths, _), _ = flow_batch(drift.apn)(data, "cpu")
     torch.manual_seed(0)
     timed = TimedFlowBatch(drift.apn, PrecisionInferer(bfloat16=False), paper.ENDPOINT_ALPHA, ceta_time=0.25)
-    xt, path, (thickness, t), _ = timed(data, "cpu")
+    xt, path, (thickness, t, z), _ = timed(data, "cpu")
     count = len(plain.t)
     assert len(xt) == count + 2 * pairs
     assert torch.equal(xt[:count], plain.xt) and torch.equal(t[:count], plain.t)

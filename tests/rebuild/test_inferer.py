@@ -12,6 +12,7 @@ from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.slices import Slices
 from tests.loops import in_unit, rebuilt_by_loop
+from tests.method.test_networks import perturb
 from tests.volumes import noise_stack, scan_of, smooth_head
 
 OWN = {"consistency": "measure"}  # the networks' result alone
@@ -34,7 +35,7 @@ class Pointwise(nn.Module):
 class StageOne(networks.Drift):
     """The APN of a `Drift` alone; remembers in which precision the flow would begin."""
 
-    def refine(self, x, modulations, times):
+    def refine(self, x, modulations, times, z=None):
         self.began = x.dtype
         return x
 
@@ -118,17 +119,24 @@ def test_both_planes_are_weighed(drift):
     close(result, rebuilt_by_loop(*arrays(image), drift, (0, 1)))
 
 
-def test_a_flow_from_noise_begins_at_stage_1_with_noise_and_takes_eulers_steps(drift):
-    """On the planes along one axis, which fill a window."""
+@pytest.mark.parametrize("sees", [{}, {"estimate": True, "block": 2}])
+def test_a_flow_from_noise_begins_at_stage_1_with_noise_and_takes_eulers_steps(drift, sees):
+    """On the planes along one axis, which fill a window; a velocity that sees the estimate gets it at every step."""
     image, steps, deviation = noise_stack((4, 24, 6)), 3, 0.1
+    if sees:
+        drift = networks.Drift(drift.apn, perturb(networks.VelocityNetwork((4, 8), width=8, norm=False, **sees))).eval()
     inferer = DriftInferer(64, steps=steps, start_noise=deviation, **OWN)
     _, low, high = in_unit(*arrays(image))
     alone = of_box(inferer.draft(image, drift))
     estimate = (alone - low) / (high - low) * 2 - 1
-    planes = (estimate + deviation * flow.grid_noise(estimate.shape)).movedim((2, 1), (1, 2))[:, None]
+    start = estimate + deviation * flow.grid_noise(estimate.shape)
+    planes, z = (volume.movedim((2, 1), (1, 2))[:, None] for volume in (start, estimate))
     times, lengths = schedule.euler_times(steps), Slices.of(image).lengths(0)[:, :2]
     for n in range(steps):
-        velocity = inferer.by_windows(planes, lambda w, n=n: drift.velocity(w, lengths, times[n : n + 1]))
+        both = torch.cat([planes, z], dim=1)
+        velocity = inferer.by_windows(
+            both, lambda w, n=n: drift.velocity(w[:, :1], lengths, times[n : n + 1], w[:, 1:])
+        )
         planes = planes + velocity / steps
     expected = (planes[:, 0].movedim((1, 2), (2, 1)) + 1) / 2 * (high - low) + low
     whole = alone > low  # elsewhere undershoot was cut
@@ -137,7 +145,7 @@ def test_a_flow_from_noise_begins_at_stage_1_with_noise_and_takes_eulers_steps(d
 
 def test_a_flow_from_noise_sees_planes_along_either_axis_in_turn():
     class Recorder(StageOne):
-        def refine(self, x, modulations, times):
+        def refine(self, x, modulations, times, z=None):
             if len(times) > 1:  # else it is stage 1 alone
                 self.seen.append((x.shape[0], modulations, times.tolist()))
             return x

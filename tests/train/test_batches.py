@@ -50,7 +50,7 @@ def test_stage_one_maps_the_image_at_its_thickness_to_the_label():
 def made(drift):
     """Data, and what becomes of them: states, path, thickness and times."""
     data = batch()
-    xt, path, (thickness, t), _ = flow_batch(drift.apn)(data, "cpu")
+    xt, path, (thickness, t, z), _ = flow_batch(drift.apn)(data, "cpu")
     return data, xt, path, thickness, t
 
 
@@ -78,7 +78,9 @@ def test_estimates_are_the_apns_at_either_thickness(made, drift):
 def test_states_start_at_estimates_with_noise_that_pairs_share(drift):
     data = batch()
     _, plain, _, _ = flow_batch(drift.apn)(data, "cpu")
-    _, path, _, _ = FlowBatch(drift.apn, PrecisionInferer(False), paper.ENDPOINT_ALPHA, start_noise=0.05)(data, "cpu")
+    noisy = FlowBatch(drift.apn, PrecisionInferer(False), paper.ENDPOINT_ALPHA, start_noise=0.05)
+    _, path, (_, _, z), _ = noisy(data, "cpu")
+    assert torch.equal(z, plain.x0), "the network sees the estimate without noise"
     noise = path.x0 - plain.x0
     assert noise.std().item() == pytest.approx(0.05, rel=0.05)
     assert torch.equal(path.x1, plain.x1)
@@ -94,7 +96,7 @@ def test_pairs_share_time_and_target(made):
 
 
 def test_without_pairs_the_batch_is_the_samples_alone(drift):
-    xt, path, (thickness, t), _ = flow_batch(drift.apn)(batch(thick=[1.5, 1.9]), "cpu")
+    xt, path, (thickness, t, z), _ = flow_batch(drift.apn)(batch(thick=[1.5, 1.9]), "cpu")
     assert len(xt) == len(thickness) == len(t) == 2
     assert path.partner.numel() == 0
     assert FlowLoss(0.1, 1.0)(torch.zeros_like(xt), path).isfinite()

@@ -199,7 +199,7 @@ def drift(seed=0):
 
 def test_a_flows_batch_holds_what_is_known_of_either_stack():
     network, batch = drift(), batch_of()
-    xt, path, (thickness, t), _ = FlowBatch(network.apn, PrecisionInferer(False), 2.0, told=TOLD)(batch, "cpu")
+    xt, path, (thickness, t, z), _ = FlowBatch(network.apn, PrecisionInferer(False), 2.0, told=TOLD)(batch, "cpu")
     assert path.partner.tolist() == [0, 1, 2, 3] and thickness.shape == (8, 3)
     torch.testing.assert_close(path.x0[:4], network.apn(batch["image"], *told_by(batch)))
     known = path.x1.isfinite()
