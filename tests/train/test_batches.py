@@ -87,6 +87,22 @@ def test_states_start_at_estimates_with_noise_that_pairs_share(drift):
     torch.testing.assert_close(noise[len(THICK) :], noise[path.partner])
 
 
+def test_a_patch_teaches_several_times_each_with_noise_of_its_own(drift):
+    """Members of a pair share both; estimates, targets and thicknesses are those of one time."""
+    data, count, pairs = batch(), len(THICK), len(PAIRED)
+    _, one, (lengths, _, z), _ = flow_batch(drift.apn)(data, "cpu")
+    several = FlowBatch(drift.apn, PrecisionInferer(False), paper.ENDPOINT_ALPHA, start_noise=0.05, times=3)
+    _, path, (thickness, t, estimates), _ = several(data, "cpu")
+    assert path.partner.tolist() == [place + count * k for k in range(3) for place in PAIRED]
+    again = [*range(count)] * 3 + [*range(count, count + pairs)] * 3
+    for whole, single in ((estimates, z), (path.x1, one.x1), (thickness, lengths)):
+        torch.testing.assert_close(whole, single[again])
+    noise = path.x0 - estimates
+    torch.testing.assert_close(noise[3 * count :], noise[path.partner])
+    assert torch.equal(t[3 * count :], t[path.partner]) and len(set(t[: 3 * count].tolist())) == 3 * count
+    assert (noise[:count] - noise[count : 2 * count]).std() > 0.05
+
+
 def test_pairs_share_time_and_target(made):
     data, _, path, _, _ = made
     assert torch.equal(path.t[len(THICK) :], path.t[path.partner])
