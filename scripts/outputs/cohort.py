@@ -109,8 +109,8 @@ def keep_summary(
         for index, own in rows:
             done[index] = own
             for row in (one for one in own if one["outcome"] not in ("failed", "skipped")):
-                steps = f", {row['steps']} step{'s' * (row['steps'] != 1)}, {row['seconds']:g} s"
-                took = steps if row["outcome"] == "rebuilt" else ""
+                steps = "" if row["steps"] is None else f", {row['steps']} step{'s' * (row['steps'] != 1)}"
+                took = f"{steps}, {row['seconds']:g} s" if row["outcome"] == "rebuilt" else ""
                 result = os.path.relpath(row["result"], output.folder)
                 logger.info(f"{len(done)} of {len(scans)}: {row['input']} {row['outcome']}{took}: {printable(result)}")
             now = time.monotonic()

@@ -54,6 +54,12 @@ class Rebuilder:
     def __post_init__(self) -> None:
         for name in ("motion", "check"):
             object.__setattr__(self, name, flag(name, getattr(self, name)))  # the text true, of a command line, is True
+        origin = Origin.of(self.network)
+        if self.inferer.sharp and not origin.flows:
+            raise InputError(
+                f"sharp is true, and the network is {origin.name}: it has no flow of DRIFT's to take to the end. Leave "
+                "out --sharp."
+            )
 
     def measure(self, source: Any) -> Slices:
         """The slices of a scan that `readers.ScanReader` reads, or of a volume in memory."""

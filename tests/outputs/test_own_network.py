@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pydicom
@@ -10,6 +11,8 @@ import pytest
 
 from drift_mri import rebuild
 from drift_mri.command import main
+from scripts.errors import InputError
+from scripts.method.weights import read_card, write_card
 from tests.bids_files import add_scan, write
 from tests.cohort_files import record
 from tests.dicom_files import mr_slices, save
@@ -36,6 +39,7 @@ def test_record_page_and_index_name_it(config, tmp_path, write_nifti):
     scan, out = write_nifti(head, np.diag([1.0, 1.0, 4.0, 1.0]), "scan.nii.gz"), tmp_path / "out"
     main([str(scan), "-o", str(out), "--config", str(config), "--report", "--check"])
     said, page, index = record(out), (out / "scan_sr.html").read_text(), (out / "index.html").read_text()
+    assert re.search(r"scan\.nii\.gz rebuilt, \d.* s:", (out / "drift.log").read_text()), "no number of steps"
     assert said["WeightsSHA256"] is None and said["Network"]["Description"] == NAMED
     assert said["Network"]["File"] == "my_module.py" and "WeightsVersion" not in said["Network"]
     assert said["Description"].startswith(f"Super-resolved along the slice axis by {NAMED}")
@@ -50,6 +54,15 @@ def test_record_page_and_index_name_it(config, tmp_path, write_nifti):
     sys.modules.pop("my_module")
     main([str(scan), "-o", str(out), "--config", str(config)])
     assert record(out)["Network"]["FileSHA256"] != said["Network"]["FileSHA256"], "other code makes another result"
+
+
+def test_a_network_without_a_flow_is_refused_sharp(config, tmp_path, write_nifti):
+    """The card beside the shipped weights may have steps for it."""
+    scan, card = write_nifti(np.ones((24, 26, 8)), np.diag([1.0, 1.0, 4.0, 1.0]), "scan.nii.gz"), tmp_path / "model.pt"
+    card.write_bytes((ROOT / "models" / "model.pt").read_bytes())
+    write_card(card, replace(read_card(ROOT / "models" / "model.pt"), sharp_n_max=4))
+    with pytest.raises(InputError, match=r"sharp is true, and the network is my_module\.MyNetwork.*Leave out --sharp"):
+        rebuild(scan, config=config, ckpt_path=card, sharp=True)
 
 
 def test_the_derived_series_names_it(config, tmp_path, voxels):

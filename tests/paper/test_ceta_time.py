@@ -23,7 +23,7 @@ def test_ceta_at_a_time_of_its_own_sees_each_pair_again_beside_the_flows_samples
     assert (t[count:] == 0.25).all()
     assert path.partner.tolist() == list(range(count, count + pairs))
     members = torch.tensor([*PAIRED, *range(len(THICK), count)])
-    assert torch.equal(thickness[count:], lengths[members])
+    assert torch.equal(thickness[count:], lengths[members]) and torch.equal(z[count:], plain.x0[members])
     torch.testing.assert_close(xt[count:], 0.75 * plain.x0[members] + 0.25 * plain.x1[members])
 
 

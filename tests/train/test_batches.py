@@ -50,7 +50,7 @@ def test_stage_one_maps_the_image_at_its_thickness_to_the_label():
 def made(drift):
     """Data, and what becomes of them: states, path, thickness and times."""
     data = batch()
-    xt, path, (thickness, t, z), _ = flow_batch(drift.apn)(data, "cpu")
+    xt, path, (thickness, t, _), _ = flow_batch(drift.apn)(data, "cpu")
     return data, xt, path, thickness, t
 
 
@@ -112,7 +112,7 @@ def test_pairs_share_time_and_target(made):
 
 
 def test_without_pairs_the_batch_is_the_samples_alone(drift):
-    xt, path, (thickness, t, z), _ = flow_batch(drift.apn)(batch(thick=[1.5, 1.9]), "cpu")
+    xt, path, (thickness, t, _), _ = flow_batch(drift.apn)(batch(thick=[1.5, 1.9]), "cpu")
     assert len(xt) == len(thickness) == len(t) == 2
     assert path.partner.numel() == 0
     assert FlowLoss(0.1, 1.0)(torch.zeros_like(xt), path).isfinite()
