@@ -196,9 +196,13 @@ class Drift(nn.Module):
         return modulation.reshape(steps, rows, modulation.shape[1])
 
     def refine(self, x: Tensor, modulations: Tensor, times: Tensor, z: Tensor | None = None) -> Tensor:
-        """Runs the flow from `x`, `(B, 1, H, W)`, under given modulations; `z` as in `VelocityNetwork.forward`."""
+        """Runs the flow under given modulations from `x`, `(B, 1, H, W)`: from the estimate `z`, or from it with noise.
+
+        Without `z`, `x` is the estimate.
+        """
+        estimate = x if z is None else z
         for n in range(times.shape[0] - 1):
-            x = euler_step(x, self.velocity.at(x, modulations[n], z), times[n], times[n + 1])
+            x = euler_step(x, self.velocity.at(x, modulations[n], estimate), times[n], times[n + 1])
         return x
 
     def forward(
@@ -232,4 +236,4 @@ class Drift(nn.Module):
             thickness[:, 4:] = 0.0
         x = self.apn(image, thickness, rows, guide, guide_slices, guide_share)
         x = x.to(image.dtype)  # where autocast is on: in bfloat16 small steps vanish
-        return x if times is None else self.refine(x, self.modulations(thickness, times), times, x)
+        return x if times is None else self.refine(x, self.modulations(thickness, times), times)

@@ -263,11 +263,7 @@ class DriftInferer(PlaneInferer):
         if isinstance(network.apn, SliceProjectionNetwork):
             if len(times) == 1:
                 return families
-            modulations = network.modulations(lengths, times)
-
-            def sharpen(z: Tensor) -> Tensor:
-                return network.refine(z, modulations, times, z)
-
+            sharpen = partial(network.refine, modulations=network.modulations(lengths, times), times=times)
         return [self.by_windows(planes, sharpen) for planes in families]
 
     def flow(  # type: ignore[override]  # of one network alone
