@@ -112,8 +112,9 @@ class VelocityNetwork(nn.Module):
 
     Args:
         estimate: the network also sees the estimate `z`, which the paper's does not. A state `s(t)` alone does not tell
-            detail from noise. Beside `z` it does: `s(t) - z = t (y - z) + (1 - t) noise`. The network gets this
-            difference, and gives the velocity, in units of `DETAIL`.
+            detail from noise. Beside `z` it does: `d = s(t) - z = t (y - z) + (1 - t) noise`. The velocity is then
+            `gain(t, c) d`, which at first takes the noise away and at last goes on as it went, and what the U-Net makes
+            of `z` and `d` in units of `DETAIL`.
         block: see `UNet`.
     """
 
@@ -131,10 +132,13 @@ class VelocityNetwork(nn.Module):
         self.embedding = TimeThicknessEmbedding(width, noise)
         self.unet = UNet(channels, self.embedding.dim, norm, 1 + estimate, block)
         zero_module(self.unet.conv_out)
+        self.gain = nn.Sequential(nn.SiLU(), zero_module(nn.Linear(self.embedding.dim, 1))) if estimate else None
 
     def modulation(self, thickness: Tensor, t: Tensor) -> Tensor:
-        """`UNet.modulation` for `thickness`, `(B or 1, 2)` in mm, and `t`, `(B or 1,)`."""
-        return self.unet.modulation(self.embedding(thickness, t))
+        """`UNet.modulation` for `thickness`, `(B or 1, 2)` in mm, and `t`, `(B or 1,)`; the gain is its last number."""
+        condition = self.embedding(thickness, t)
+        modulation = self.unet.modulation(condition)
+        return modulation if self.gain is None else torch.cat([modulation, self.gain(condition)], dim=1)
 
     def at(self, xt: Tensor, modulation: Tensor, z: Tensor | None = None) -> Tensor:
         """The velocity under a given modulation; `xt` and `z` as in `forward`."""
@@ -142,7 +146,8 @@ class VelocityNetwork(nn.Module):
             return self.unet(xt, modulation)
         if z is None:
             raise ValueError("this velocity network sees the estimate: give it z.")
-        return DETAIL * self.unet(torch.cat([z, (xt - z) / DETAIL], dim=1), modulation)
+        detail, gain = xt - z, modulation[:, -1:, None, None]
+        return gain * detail + DETAIL * self.unet(torch.cat([z, detail / DETAIL], dim=1), modulation)
 
     def forward(self, xt: Tensor, thickness: Tensor, t: Tensor, z: Tensor | None = None) -> Tensor:
         """The velocity at a state of the path.

@@ -160,14 +160,21 @@ def test_output_depends_on_time():
     assert (values[1] - values[2]).abs().max() > 1e-4
 
 
-def test_a_velocity_that_sees_the_estimate_counts_the_difference_and_itself_in_units_of_detail():
-    """It moves with both; without the estimate it says so."""
+def test_a_velocity_that_sees_the_estimate_has_a_gain_of_the_difference_beside_its_unet():
+    """Both work in the difference from the estimate; the gain goes with the time. Without the estimate it says so."""
     network = perturb(networks.VelocityNetwork((8, 16), width=8, norm=False, estimate=True, block=2))
-    x, z, c, t = image(2, 8, 16), image(2, 8, 16, seed=3), thickness([4.0, 1.0]), torch.tensor([0.5])
-    own = network.unet(torch.cat([z, (x - z) / networks.DETAIL], dim=1), network.modulation(c, t))
-    torch.testing.assert_close(network(x, c, t, z), networks.DETAIL * own)
+    x, z, c = image(2, 8, 16), image(2, 8, 16, seed=3), thickness([4.0, 1.0])
+    gains = []
+    for t in (torch.tensor([0.0]), torch.tensor([0.5])):
+        modulation = network.modulation(c, t)
+        own = networks.DETAIL * network.unet(torch.cat([z, (x - z) / networks.DETAIL], dim=1), modulation)
+        gains.append(network.gain(network.embedding(c, t)))
+        torch.testing.assert_close(network(x, c, t, z), gains[-1] * (x - z) + own)
+    assert (gains[0] - gains[1]).abs() > 1e-4
     with pytest.raises(ValueError, match="give it z"):
         network(x, c, t)
+    fresh = networks.VelocityNetwork((8, 16), width=8, norm=False, estimate=True, block=2)
+    assert fresh(x, c, t, z).abs().max() == 0, "the flow is at rest"
 
 
 def test_blocks_of_pixels_are_channels_at_the_finest_level():
