@@ -285,6 +285,7 @@ def _evened(volume: MetaTensor, acquisition: Acquisition, name: str) -> tuple[Me
         raise InputError(f"{name}: {why}. Put them in the order of their places, or convert the series again.")
     even, warning = evened(array, axis, tissue_range)
     if not warning:
+        tissue_range.attach(volume)
         return volume, acquisition
     result = MetaTensor(even[None], affine=volume.affine, meta=grid.meta_without_affine(volume))
     return result, replace(acquisition, warnings=(*acquisition.warnings, warning))

@@ -1,7 +1,8 @@
 """Which intensities of a scan are tissue: a range that air, padding, undershoot and hot spots do not move."""
 
 import math
-from typing import NamedTuple
+import zlib
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -75,6 +76,20 @@ class IntensityRange(NamedTuple):
     def to_scan(self, unit: Tensor) -> Tensor:
         """Undoes `to_unit`."""
         return (unit + 1) * (self.extent / 2) + self.low
+
+    def attach(self, volume: Any) -> None:
+        """Writes the range of a `MetaTensor`'s voxels into its meta data, in plain numbers, which batches can hold."""
+        volume.meta["tissue_range"] = [*self, _checksum(volume)]
+
+    @classmethod
+    def attached(cls, volume: Any) -> Self | None:
+        """The range that `attach` has written; None where there is none, or where the voxels have changed since."""
+        *ends, checksum = map(float, volume.meta.get("tissue_range", [math.nan]))  # collation makes tensors of them
+        return cls(*ends) if checksum == _checksum(volume) else None
+
+
+def _checksum(volume: Any) -> int:
+    return zlib.crc32(np.ascontiguousarray(volume.cpu(), np.float32))
 
 
 def check_finite(volume: Tensor, name: str) -> None:

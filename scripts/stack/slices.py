@@ -49,7 +49,10 @@ class Slices:
     @classmethod
     def _with(cls, volume: Any, acquisition: Acquisition) -> Self:
         array, affine = volume.as_tensor().reshape(volume.shape[-3:]), volume.affine.reshape(4, 4)
-        return cls(array.cpu().float(), acquisition, affine.double().cpu(), grid.meta_without_affine(volume))
+        meta = {name: value for name, value in volume.meta.items() if name not in ("affine", "tissue_range")}
+        result = cls(array.cpu().float(), acquisition, affine.double().cpu(), meta)
+        known = IntensityRange.attached(volume)
+        return result if known is None else result.like(result.array, tissue_range=known)
 
     def like(
         self, array: Tensor, acquisition: Acquisition | None = None, affine: Tensor | None = None, **facts: Any

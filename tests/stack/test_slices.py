@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from monai.data import DataLoader
 
-from scripts.stack.intensity import intensity_range
+from scripts.stack.intensity import IntensityRange, intensity_range
 from scripts.stack.slices import Slices
 from scripts.stack.tissue import head_mask
 from tests.volumes import scan_of, smooth_head
@@ -26,6 +27,16 @@ def test_facts_are_those_of_the_voxels(scan):
     assert slices.above_floor.min() == pytest.approx(float(slices.array.min()) - slices.tissue_range.low)
     assert slices.unit.array[slices.head].max() > 0.9 and slices.unit.array.min() == -1
     assert slices.tissue is slices.tissue and slices.filled is slices.filled
+
+
+def test_an_attached_range_is_taken_as_long_as_it_is_of_these_voxels(scan):
+    """From a batch, too, whose collation makes tensors of numbers. The slices' own facts hold none."""
+    volume, wide = scan.clone(), IntensityRange(0.0, 1e4, 2e4)
+    wide.attach(volume)
+    assert Slices.of(volume).tissue_range == wide and "tissue_range" not in Slices.of(volume).meta
+    assert Slices.of(next(iter(DataLoader([volume])))).tissue_range == wide
+    volume[0, 20, 20, 7] += 1
+    assert Slices.of(volume).tissue_range == intensity_range(volume.as_tensor()[0])
 
 
 def test_slices_that_are_whole_and_tissue_are_the_same_value():
