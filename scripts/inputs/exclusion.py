@@ -27,7 +27,7 @@ def shown(path: Path | dicom.Series, image: Any) -> Verdict:
         return verdict(image.dataobj)
     fields = bids.sidecar(path)
     repetition = 1000 * float(numbers(fields, "RepetitionTime", 1)[0])
-    said = kinds.of_sidecar(fields) or kinds.localizer(min(image.shape[:3]), repetition)
+    said = kinds.of_sidecar(fields) or kinds.localizer(min(image.shape[:3]), repetition, fields)
     reasons = (
         path.with_name(f"{stem(path.name)}.bval").is_file()
         and f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it",

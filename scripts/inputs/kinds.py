@@ -50,6 +50,7 @@ REMARKS = {  # on a word of a name
 STATISTIC, LABELS = (*range(2, 25),), (*range(1001, 1012),)  # intent codes of NIfTI
 INTENT = "its header says by intent_code {} that it holds {}"
 SECONDS, FEW_SLICES = 25.0, 20  # longest repetition time in ms, and most slices, of a localizer
+SLABS = {"MRAcquisitionType": "3D", "AngioFlag": "Y", "AcquisitionContrast": "TOF"}  # angiography repeats as quickly
 LOCALIZER = "a localizer: {} slices at a repetition time of {:.3g} ms take seconds"
 
 
@@ -60,9 +61,10 @@ def of_intent(code: int) -> str | None:
     return INTENT.format(code, "a statistic" if code in STATISTIC else "labels, vectors or estimates")
 
 
-def localizer(slices: int, repetition_time: float) -> str | None:
-    """Why a stack is a localizer, by its protocol; the repetition time in ms."""
-    seconds = 0 < repetition_time <= SECONDS and slices <= FEW_SLICES
+def localizer(slices: int, repetition_time: float, header: Any) -> str | None:
+    """Why a stack is a localizer, by its protocol; the repetition time in ms. A header or sidecar may deny it."""
+    slab = any(value(header, keyword) == term for keyword, term in SLABS.items())
+    seconds = 0 < repetition_time <= SECONDS and slices <= FEW_SLICES and not slab
     return LOCALIZER.format(slices, repetition_time) if seconds else None
 
 
@@ -181,7 +183,8 @@ CONTENTS: Policies = {
 DESCRIBED = (  # attributes that the tests above read, and that sidecars have under the same names
     "Modality ImageType ComplexImageComponent VolumeBasedCalculationTechnique BodyPartExamined SeriesDescription "
     "ProtocolName ArterialSpinLabelingContrast AcquisitionContrast DiffusionBValue EchoPlanarPulseSequence "
-    "MRAcquisitionType ScanningSequence SequenceName Units AnatomicalOrientationType QualityControlImage"
+    "MRAcquisitionType ScanningSequence SequenceName Units AnatomicalOrientationType QualityControlImage "
+    "AngioFlag"
 ).split()
 ALSO = {"BodyPartExamined": "BodyPart", "SequenceName": "PulseSequenceName", "ImageType": "ImageTypeText"}
 READ: list[str | tuple[int, int]] = [

@@ -322,6 +322,10 @@ SITUATIONS = {
         study(("t1 tra", series, {"RepetitionTime": 8})),
         {"t2_tse_tra": T2, "t1_tra": "no: a localizer"},
     ),
+    "DICOM: a thin slab of angiography": (
+        study(("tof tra", series, {"RepetitionTime": 22, "MRAcquisitionType": "3D"})),
+        {"t2_tse_tra": T2, "tof_tra": "thick"},
+    ),
     "a statistic by its header": (intent(5), {"T2": T2, "x": "no: its header says by intent_code 5"}),
     "a statistic by its voxels": (beside("result", statistic()), {"T2": T2, "result": BY_VOXELS}),
     "a statistic with NaN within": (

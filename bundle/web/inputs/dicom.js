@@ -156,7 +156,7 @@ function joinedOf(all) {
 function stackOf(scan, facts, headers, isWhole) {
   const [{ name, volume }, [header]] = [scan, headers];
   const why = unfit(facts, headers);
-  const asLocalizer = why ?? localizer(volume.shape[2], 1000 * (facts.RepetitionTime ?? 0));
+  const asLocalizer = why ?? localizer(volume.shape[2], 1000 * (facts.RepetitionTime ?? 0), saidOf(facts, headers));
   refuse(asLocalizer !== undefined, `${name} is skipped: ${asLocalizer}.`);
   refuse(isOfTwo(headers), `${name}: slices of two persons, by PatientName and PatientID. Export the series of each person again.`);
   const places = headers.flatMap(framesOf).map((one) => sliceOf(one, scan));

@@ -8,7 +8,7 @@ import { words } from "./names.js";
 /** @typedef {(key: string) => string[]} Said values of an attribute, by its keyword or tag; none where it is missing */
 
 /** @type {any} */
-const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HUMAN, MEASURES, OFFSET, REMARKS, SAYS } = constants.kinds;
+const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HUMAN, MEASURES, OFFSET, REMARKS, SAYS, SLABS } = constants.kinds;
 const { FEW_SLICES, GE_COMPONENT, GE_CREATOR, INTENT, LABELS, LOCALIZER, SECONDS, STATISTIC, UNITS } = constants.kinds;
 const { ELSEWHERE_CODES, ENHANCED } = constants.headers;
 
@@ -22,9 +22,10 @@ export function ofIntent(code) {
   return filled(INTENT, [code, isStatistic ? "a statistic" : "labels, vectors or estimates"]);
 }
 
-/** Why a stack is a localizer, by its protocol; the repetition time in ms. @type {(slices: number, repetition: number) => string | undefined} */
-export const localizer = (slices, repetition) =>
-  repetition > 0 && repetition <= SECONDS && slices <= FEW_SLICES
+/** Why a stack is a localizer, by its protocol, which a header may deny; the repetition time in ms.
+ * @type {(slices: number, repetition: number, said: Said) => string | undefined} */
+export const localizer = (slices, repetition, said) =>
+  repetition > 0 && repetition <= SECONDS && slices <= FEW_SLICES && !Object.entries(SLABS).some(([key, term]) => text(said, key) === term)
     ? filled(LOCALIZER, [slices, repetition])
     : undefined;
 

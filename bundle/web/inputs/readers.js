@@ -8,7 +8,7 @@ import { shearAngle, voxelSpacing } from "../stack/grid.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
 import { ofFile } from "./identity.js";
-import { localizer, marked, ofIntent, ofSidecar, withoutNan } from "./kinds.js";
+import { localizer, marked, ofIntent, ofSidecar, sidecar, withoutNan } from "./kinds.js";
 import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
 const NIFTI = /\.nii(\.gz)?$/i;
@@ -120,7 +120,7 @@ function shown({ name, volume, intent }, files) {
   const stem = name.replace(NIFTI, "");
   if (files.some((one) => one.name === `${stem}.bval`)) return none("a diffusion series, whose b-values lie beside it");
   const fields = fieldsOf(stem, files);
-  const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), typeof fields.RepetitionTime === "number" ? 1000 * fields.RepetitionTime : 0);
+  const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), typeof fields.RepetitionTime === "number" ? 1000 * fields.RepetitionTime : 0, sidecar(fields));
   const settled = said ? `its sidecar says: ${said}` : ofIntent(intent ?? 0);
   return settled ? none(settled) : ofVoxels(volume);
 }

@@ -164,8 +164,9 @@ def find_series(
             mark = "-objects" * beside + (f"-{number[name]}" if count[name] > 1 else "")
             if skipped and any(frame.shows and not frame.unfit for frame in members):
                 skipped += kinds.OVERRIDE.format(name)
-            repetition = numbers(members[0].header, "RepetitionTime", 1)[0]
-            if not (skipped or asked_for(name)) and (why := kinds.localizer(len(members), repetition)):
+            header = members[0].header
+            repetition = numbers(header, "RepetitionTime", 1)[0]
+            if not (skipped or asked_for(name)) and (why := kinds.localizer(len(members), repetition, header)):
                 skipped = why + kinds.OVERRIDE.format(name)
             if len(parts) == 1 and not skipped:
                 note = " ".join(one for one in (note, lost(members)) if one)
