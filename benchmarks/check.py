@@ -19,7 +19,8 @@ from benchmarks import deployed, panels, parser_of_volumes, shipped_network
 from scripts.evaluate.metrics import psnr
 from scripts.method.calibration import Foretelling
 from scripts.method.weights import read_card, write_card
-from scripts.rebuild.reduced_resolution import below_border, check
+from scripts.rebuild.acquired_again import below_border
+from scripts.rebuild.reduced_resolution import check
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.interpolation import interpolate

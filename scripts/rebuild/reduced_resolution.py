@@ -13,60 +13,25 @@ known (`benchmarks.check`).
 """
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy import fft, ndimage
 from torch import Tensor
 
 from ..method.calibration import Foretelling
-from ..stack.acquisition import Acquisition
-from ..stack.interpolation import at_spacing, interpolate, resample
-from ..stack.noise import MANY, Noise, cosine_frequencies, with_noise
-from ..stack.profile import acquire, slice_matrix
+from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
-from ..stack.tissue import depth
+from .acquired_again import PLANES, AcquiredAgain, below_border, middle_slices
+from .spots import SIGNED, SIZES, Spot, contrast, mean_spots, places_of_spots, spot
 
 WORTH = 0.5  # dB; a gain of less is none
 NO_GAIN = "no better than interpolation on this scan: do not use it"
-PLANES = 5  # that networks see at once
-WIDE = 17  # planes of noise, from whose middle these are taken: it may be wider than a pixel
 PART = 30  # fine slices for each slice that is tested: a third of a rebuild's planes or less
 LEAST, MOST = 2, 8  # slices that are tested
-FULL = 0.5  # of the largest head in a slice: slices of less are beside its middle
-BORDER = 4.0  # mm below the head's border, within which nothing counts: a mask's edge would outweigh all tissue
-THICKEST = 7.0  # mm; slices of interpolated pixels are acquired again no thicker, for networks know none
-NEAR = 1.2  # pixels whose edges differ by less are one
-FEWEST_PIXELS, FEWEST_SLICES = 200, 5  # of the head in a slice; of slices that are acquired again
 HIDDEN = 0.1  # of a squared error is left at least when the noise of the measured slice is taken off
-SIZES = (2.0, 3.0, 5.0, 8.0)  # mm; diameters of the spots
-CONTRASTS = (0.1, 0.2, 0.4)  # of the range of tissue
-SIGNED = tuple(sign * share for sign in (1, -1) for share in CONTRASTS)
-RING = 2.0  # pixels; width of the surroundings that a spot is compared with
-FLAT = 3.0  # mm over which tissue is flat
-ALIKE = 0.1  # of the range; tissue whose intensity differs by less is one
-
-
-@dataclass(frozen=True)
-class Spot:
-    """Spots of one size and contrast, brighter and darker ones: the share of their contrast that is kept.
-
-    Attributes:
-        size: diameter, in mm.
-        contrast: share of the range of tissue.
-        kept, spline: means over the spots, of the method and of the cubic spline.
-        count: of spots.
-    """
-
-    size: float
-    contrast: float
-    kept: float
-    spline: float
-    count: int
 
 
 @dataclass(frozen=True)
@@ -113,170 +78,6 @@ class Check:
         return text if self.expected >= WORTH else f"{text}: {NO_GAIN}"
 
 
-class Again(NamedTuple):
-    """A measured slice that is acquired again along one of its axes.
-
-    Attributes:
-        truth: `(U, V)`, the slice, that axis first.
-        head: `(U, V)` bool, without its border.
-        edges: of its pixels, in mm.
-        acquisition: of the slices made of it.
-        noise: of these, along the slice's other axis and along the one across the planes.
-        drawn: its standard deviation that is drawn anew; the rest is the measured slice's.
-        hidden: mean squared difference to the measured slice that is its own noise.
-    """
-
-    truth: Tensor
-    head: Tensor
-    edges: tuple[float, float]
-    acquisition: Acquisition
-    noise: Noise
-    drawn: float
-    hidden: float
-
-    @classmethod
-    def of(cls, scan: Slices, inside: Tensor, index: int, axis: int) -> "Again | None":
-        """Slice `index` along `axis`, of a scan in RAS+ order; None where there is too little of it `inside`.
-
-        The pixel is the target, and the new slices are as many times thicker, and farther apart, as the scan's are.
-        A slice is no sharper than the pixels that were acquired, and pixels finer than the target say more than a
-        result can (`as_acquired`).
-        """
-        a, tissue = scan.acquisition, scan.tissue.array
-        other = 3 - a.slice_axis - axis
-        truth, head = (
-            one.select(a.slice_axis, index).movedim(axis - (axis > a.slice_axis), 0) for one in (tissue, inside)
-        )
-        along, across = scan.noise.widths if axis < other else scan.noise.widths[::-1]
-        edge, acquired = float(scan.edges[axis]), min(along, max(1.0, THICKEST / a.slice_thickness))
-        (truth, target), (share, _), (unit, _) = (
-            as_acquired(one, edge, acquired, a.target_spacing) for one in (truth, head.float(), torch.eye(len(truth)))
-        )
-        head, integrate = share > 0.5, unit.double().numpy()
-        again = Acquisition.of_truth(
-            0,
-            len(truth),
-            edge=target,
-            thickness=target * a.slice_thickness / a.target_spacing,
-            spacing=target * a.slice_spacing / a.target_spacing,
-            profile=a.profile,
-        )
-        if again.slice_count < FEWEST_SLICES or head.sum() < FEWEST_PIXELS:
-            return None
-        whole, thick, both = _noise_through(integrate, again, replace(scan.noise, widths=(along, across)))
-        noise = replace(scan.noise, widths=(across, max(1.0, along * edge / target)))
-        drawn, hidden = noise.deviation * math.sqrt(max(1 - thick, 0)), noise.deviation**2 * (whole - 2 * both)
-        return cls(truth, head, (target, float(scan.edges[other])), again, noise, drawn, hidden)
-
-    def slices(self, scan: Slices, added: Tensor, seed: int) -> Slices:
-        """The new slices, `PLANES` beside each other in a volume, with the noise of the scan.
-
-        Args:
-            added: `(U, V, PLANES)`, what is drawn into the slice before.
-            seed: of the noise.
-        """
-        low = scan.tissue_range.low
-        thick = acquire(self.truth[..., None] + added, self.acquisition) - low
-        generator = torch.Generator().manual_seed(seed)
-        random = torch.randn((2, *thick.shape[:2], WIDE), generator=generator)
-        first = (WIDE - PLANES) // 2
-        wide = torch.nn.functional.pad(thick, (first, first))
-        noise = replace(self.noise, deviation=self.drawn)
-        noisy = with_noise(wide, (1, 2), noise, random)[..., first : first + PLANES]
-        edges = [self.acquisition.slice_spacing, self.edges[1], self.edges[0], 1.0]
-        affine = torch.diag(torch.tensor(edges, dtype=torch.float64))
-        made = Slices((low + noisy).contiguous(), self.acquisition, affine)
-        return made.like(made.array, tissue_range=scan.tissue_range, missing={}, noise=self.noise)
-
-
-def as_acquired(plane: Tensor, edge: float, width: float, target: float) -> tuple[Tensor, float]:
-    """A plane, `(U, V)`, with other pixels along its first axis, and their edge in mm.
-
-    Pixels that a scanner interpolated, `width` finer than those that it acquired, become these; finer ones than the
-    target are integrated to it. Near enough ones stay. Lengths are in mm.
-    """
-    if width >= NEAR:
-        plane, edge = at_spacing(plane[..., None], 0, edge, edge * width)[..., 0], edge * width
-    if target >= NEAR * edge:
-        plane, edge = resample(plane[..., None], 0, edge, target)[..., 0], target
-    return plane, edge
-
-
-def _noise_through(integrate: np.ndarray, again: Acquisition, noise: Noise) -> tuple[float, float, float]:
-    """The noise of a slice, of variance 1: its variances after `integrate` and acquired again, and a covariance.
-
-    The covariance is that of the integrated slice with its cubic spline after it was acquired again. Networks keep as
-    much of the noise that is left there.
-    """
-    power = noise.power(cosine_frequencies(integrate.shape[1]), cosine_frequencies(MANY)).mean(1)
-
-    def covariance(one: np.ndarray, other: np.ndarray) -> float:
-        """Mean covariance of the rows of two matrices that see one noise."""
-        spectra = (fft.dct(matrix, axis=1, norm="ortho") for matrix in (one, other))
-        return float((next(spectra) * next(spectra) * power).sum(1).mean())
-
-    acquired = slice_matrix(again).double().numpy() @ integrate
-    unit = torch.eye(again.slice_count, dtype=torch.float64)[..., None]
-    splined = interpolate(unit, again, "cubic")[..., 0].numpy() @ acquired
-    return covariance(integrate, integrate), covariance(acquired, acquired), covariance(splined, integrate)
-
-
-def below_border(scan: Slices) -> Tensor:
-    """The head of a scan without its border, `(X, Y, Z)` bool."""
-    return torch.from_numpy(depth(scan.head.numpy(), scan.edges) > BORDER)
-
-
-def middle_slices(scan: Slices, count: int) -> list[int]:
-    """So many slices, or fewer: of those that were measured and show most of a head, evenly spread ones."""
-    axis = scan.acquisition.slice_axis
-    areas = scan.head.movedim(axis, 0).flatten(1).sum(1)
-    full = [k for k in range(len(areas)) if areas[k] >= FULL * areas.max() and k not in scan.missing]
-    places = (np.arange(count) + 0.5) * len(full) / count
-    return sorted({full[int(place)] for place in places})
-
-
-def places_of_spots(again: Again, extent: float) -> Iterator[tuple[int, int]]:
-    """Places in the largest flat tissue of a slice, which is white matter in heads: the flattest first, far apart.
-
-    Args:
-        extent: of the range of tissue.
-    """
-    truth, head, edges = again.truth.double().numpy(), again.head.numpy(), np.array(again.edges)
-    mean = ndimage.gaussian_filter(truth, FLAT / edges)
-    rough = np.sqrt(ndimage.gaussian_filter((truth - mean) ** 2, FLAT / edges))
-    inside = ndimage.distance_transform_edt(np.pad(head, 1), edges)[1:-1, 1:-1] > max(SIZES) / 2
-    if not inside.any():
-        return
-    flat = inside & (rough <= np.quantile(rough[inside], 0.3))
-    levels, borders = np.histogram(
-        mean[flat], bins=np.arange(mean[flat].min(), mean[flat].max() + extent, ALIKE * extent)
-    )
-    commonest = levels.argmax()
-    tissue = borders[commonest] + ALIKE * extent / 2
-    free = flat & (np.abs(mean - tissue) <= ALIKE * extent)
-    apart = max(SIZES) + 2 * again.acquisition.slice_spacing
-    rows, columns = np.indices(truth.shape)
-    while free.any():
-        row, column = np.unravel_index(np.where(free, rough, np.inf).argmin(), truth.shape)
-        yield int(row), int(column)
-        free &= np.hypot((rows - row) * edges[0], (columns - column) * edges[1]) > apart
-
-
-def spot(again: Again, place: tuple[int, int], size: float) -> Tensor:
-    """A ball of 1 around a place of the middle plane, `(U, V, PLANES)`; voxels at its border are partly in it."""
-    steps = [np.arange(count) - middle for count, middle in zip((*again.truth.shape, PLANES), (*place, PLANES // 2))]
-    edges = (*again.edges, again.edges[0])
-    distance = np.sqrt(sum(np.square(step * edge) for step, edge in zip(np.ix_(*steps), edges)))
-    return torch.from_numpy((0.5 + (size / 2 - distance) / again.edges[0]).clip(0, 1)).float()
-
-
-def contrast(plane: Tensor, drawn: Tensor) -> float:
-    """The mean within a spot less that of the ring around it, by its own middle plane; both `(U, V)`."""
-    inside = (drawn > 0.5).numpy() | (drawn == drawn.max()).numpy()
-    ring = ndimage.binary_dilation(inside, iterations=round(RING)) & ~inside
-    return float(plane[torch.from_numpy(inside)].mean() - plane[torch.from_numpy(ring)].mean())
-
-
 class Trial(NamedTuple):
     """A slice that was acquired again and rebuilt.
 
@@ -303,7 +104,7 @@ def _rebuilt(slices: Slices, rebuild: Callable[[Slices], Tensor]) -> tuple[Tenso
 
 def trial(
     scan: Slices,
-    again: Again,
+    again: AcquiredAgain,
     rebuild: Callable[[Slices], Tensor],
     kinds: Iterator[tuple[float, float]],
     seed: int,
@@ -361,7 +162,7 @@ def check(
     chosen = middle_slices(scan, min(max(a.fine_count // PART, LEAST), MOST))
     trials, inside = dict[tuple[int, int], Trial](), below_border(scan)
     for axis, index in itertools.product(in_plane, chosen):
-        again = Again.of(scan, inside, index, axis)
+        again = AcquiredAgain.of(scan, inside, index, axis)
         if again is not None:
             trials[axis, index] = trial(scan, again, rebuild, kinds, len(trials))
     if not trials:
@@ -377,7 +178,7 @@ def check(
         spline=spline,
         rebuilt=rebuilt,
         foretold=None if foretelling is None else foretelling.through(rebuilt - spline, thickness),
-        spots=_spots(list(trials.values())),
+        spots=mean_spots(pair for one in trials.values() for pair in one.spots),
         pictures={
             name: plane if min(along) == min(in_plane) else plane.T
             for name, plane in shown[len(shown) // 2].pictures.items()
@@ -393,15 +194,3 @@ def _levels(trials: Sequence[Trial], extent: float) -> tuple[float, float]:
     left = np.maximum(errors - hidden, HIDDEN * errors)
     spline, rebuilt = 10 * np.log10(extent**2 / np.maximum(left, np.finfo(float).tiny))
     return float(spline), float(rebuilt)
-
-
-def _spots(trials: Sequence[Trial]) -> tuple[Spot, ...]:
-    """The spots of all trials, by size and contrast."""
-    kept: dict[tuple[float, float], list[tuple[float, float]]] = {}
-    for size, share, *pair in (spot for one in trials for spot in one.spots):
-        kept.setdefault((size, share), []).append((pair[0], pair[1]))
-    found = list[Spot]()
-    for (size, share), pairs in sorted(kept.items()):
-        rebuilt, spline = np.mean(pairs, axis=0).tolist()
-        found.append(Spot(size, share, rebuilt, spline, len(pairs)))
-    return tuple(found)
