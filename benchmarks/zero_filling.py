@@ -35,7 +35,7 @@ def found(slices):
     """The noise, in % of the range of tissue."""
     volume = torch.from_numpy(slices.astype(np.float32))
     tissue_range = intensity_range(volume)
-    return 100 * noise_of(volume, 2, head_mask(volume, tissue_range)).deviation / tissue_range.extent
+    return 100 * noise_of(volume - tissue_range.low, 2, head_mask(volume, tissue_range)).deviation / tissue_range.extent
 
 
 def main():

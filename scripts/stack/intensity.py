@@ -89,7 +89,7 @@ class IntensityRange(NamedTuple):
 
 
 def _checksum(volume: Any) -> int:
-    return zlib.crc32(np.ascontiguousarray(volume.cpu(), np.float32))
+    return zlib.crc32(np.ascontiguousarray(volume.cpu(), np.float32).data)
 
 
 def check_finite(volume: Tensor, name: str) -> None:

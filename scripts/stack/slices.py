@@ -126,7 +126,7 @@ class Slices:
         """The noise of the slices, which are not constant, in their units: as given, or as their tissue shows it."""
         turn, given = self.turn, self.acquisition.noise  # looked for in RAS+: storage changes nothing
         axis = turn.axes.index(self.acquisition.slice_axis)
-        found = self._turned(noise_of(turn.into(self.tissue.array), axis, turn.into(self.head)))
+        found = self._turned(noise_of(turn.into(self.tissue.above_floor), axis, turn.into(self.head)))
         return found if given is None else replace(found, deviation=given * self.tissue_range.extent)
 
     @property

@@ -33,7 +33,7 @@ def denoised(volume: MetaTensor, sharp_axes: tuple[int, ...]) -> MetaTensor:
         return volume
     tissue_range = intensity_range(array)
     across = max({0, 1, 2} - {*sharp_axes[:2]})
-    deviation = noise_of(array, across, head_mask(array, tissue_range)).deviation
+    deviation = noise_of(array - tissue_range.low, across, head_mask(array, tissue_range)).deviation
     if deviation < LEAST * tissue_range.extent:
         return volume
     from skimage.restoration import denoise_nl_means  # of the extra [train], which an evaluation seldom needs

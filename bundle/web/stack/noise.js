@@ -1,9 +1,9 @@
 /** The noise of slices as scanners make it, and how large it is, see scripts/stack/noise.py. */
 import constants from "../model/constants.js";
 import { percentile } from "./intensity.js";
-import { clamp, extremes, otherAxes, reorder } from "./volume.js";
+import { clamp, otherAxes, reorder } from "./volume.js";
 
-const { TAPERS, PATCH, FLATTEST, LOWEST, FALL, FAINT, ROUNDING, MANY, NOISY, HELD, WITHIN, FEW, ROUGH, FINE, rician } = constants.noise;
+const { TAPERS, PATCH, FLATTEST, ODD, LOWEST, FALL, FAINT, ROUNDING, MANY, NOISY, HELD, WITHIN, WIDER, FEW, ROUGH, FINE, rician } = constants.noise;
 
 /** @type {(values: number[]) => number} */
 const sum = (values) => values.reduce((all, x) => all + x, 0);
@@ -41,12 +41,14 @@ export function magnitude(signal, deviation) {
   return signal + (deviation * (place * one - two + series[0])) / (ratio + scale);
 }
 
-/** The noise that slices show: deviation in their units, and what the scanner measured of k-space. They are looked at twice: as they
- * are, and with patches that hold as many acquired pixels as those of slices that nobody interpolated.
+/** The noise that slices show, from their floor up: deviation in their units, and what the scanner measured of k-space. They are looked
+ * at as they are, and with patches that hold as many acquired pixels as those of slices that nobody interpolated, once or twice.
  * @type {(volume: Volume, axis: number, head: Volume) => Noise} */
 export function noiseOf(volume, axis, head) {
+  const again = (/** @type {Noise} */ { widths }) => fitted(volume, axis, head, widths.map((width) => Math.max(1, WITHIN * width)), FINE);
   const rough = fitted(volume, axis, head, [1, 1], ROUGH);
-  return fitted(volume, axis, head, rough.widths.map((width) => Math.max(1, WITHIN * width)), FINE);
+  const found = again(rough);
+  return found.widths.some((width, k) => width > WIDER * rough.widths[k]) ? again(found) : found;
 }
 
 /** The noise whose spectrum fits best, of both shapes and all tapers; `pixels` of the image make an acquired one at least, and widths
@@ -107,14 +109,13 @@ function spectrum(volume, axis, head, pixels) {
   const [above, beside] = [hann(down), hann(line)];
   const window = above.flatMap((a) => beside.map((b) => a * b));
   const [whole, level] = [sum(window), Math.sqrt(mean(window.map((w) => w * w)))];
-  const { least } = extremes(volume);
   const shown = places.filter((_, k) => counts[k] >= most).map((place) => ({ place, mean: patch.reduce((all, pixel, k) => all + window[k] * data[place + pixel], 0) / whole }));
-  const dark = percentile(shown.map((patch) => patch.mean - least).sort((a, b) => a - b), 50) / 2;
+  const dark = percentile(shown.map((patch) => patch.mean).sort((a, b) => a - b), 50) / 2;
   const slopes = [down.flatMap((y) => line.map(() => y - (high - 1) / 2)), down.flatMap(() => line.map((x) => x - (wide - 1) / 2))];
   const half = down.slice(0, size / 2 + 1);
   const waves = (/** @type {number[]} */ one) => [Math.cos, Math.sin].map((wave) => half.map((f) => one.map((x) => wave((2 * Math.PI * ((f * x) % one.length)) / one.length))));
   const [ofRows, ofColumns] = [waves(down), waves(line)];
-  const powers = shown.filter((one) => one.mean - least >= dark).map((one) => {
+  const powers = shown.filter((one) => one.mean >= dark).map((one) => {
     const own = patch.map((pixel) => data[one.place + pixel] - one.mean);
     for (const place of slopes) {
       const slope = own.reduce((all, x, k) => all + window[k] * place[k] * x, 0) / place.reduce((all, x, k) => all + window[k] * x * x, 0);
@@ -128,11 +129,17 @@ function spectrum(volume, axis, head, pixels) {
     }
     const signs = (/** @type {number} */ f) => (f ? 2 : 1); // positive and negative ones
     const coarse = [0, 1, 2].flatMap((f) => [0, 1, 2].map((g) => signs(f) * signs(g) * power[f][g]));
-    return { power, coarse: sum(coarse) };
+    const fine = half.flatMap((f) => half.map((g) => (Math.max(f, g) > 2 ? power[f][g] : 0)));
+    return { slice: Math.floor(one.place / (N * M)), power, coarse: sum(coarse), fine: sum(fine) };
   });
-  const flattest = percentile(powers.map(({ coarse }) => coarse).sort((a, b) => a - b), 100 * FLATTEST);
-  const flat = powers.filter(({ coarse }) => coarse <= flattest);
-  return half.map((f) => half.map((g) => mean(flat.map(({ power }) => power[f][g]))));
+  const ofSlices = [...Array(S).keys()].map((s) => powers.filter(({ slice }) => slice === s)).filter((own) => own.length).map((own) => {
+    const flattest = percentile(own.map(({ coarse }) => coarse).sort((a, b) => a - b), 100 * FLATTEST);
+    const flat = own.filter(({ coarse }) => coarse <= flattest);
+    return { flat, level: mean(flat.map(({ fine }) => fine)) };
+  });
+  const middle = percentile(ofSlices.map(({ level }) => level).sort((a, b) => a - b), 50);
+  const usual = ofSlices.filter(({ level }) => level * ODD >= middle && level <= ODD * middle).flatMap(({ flat }) => flat);
+  return half.map((f) => half.map((g) => mean(usual.map(({ power }) => power[f][g]))));
 }
 
 /** The product of numbers with as many others, from `start` on. @type {(one: number[], other: number[], start: number) => number} */

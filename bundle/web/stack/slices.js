@@ -3,7 +3,7 @@ import { canonical, voxelSpacing } from "./grid.js";
 import { intensityRange, tissueOf, toUnit } from "./intensity.js";
 import { noiseOf } from "./noise.js";
 import { headMask } from "./tissue.js";
-import { reorder } from "./volume.js";
+import { map, reorder } from "./volume.js";
 
 /** A volume in RAS+ order, which is not constant: storage changes nothing. @type {(volume: Volume, affine: Affine, a: Acquisition) => Slices} */
 export function turned(volume, affine, a) {
@@ -22,7 +22,7 @@ export function noiseIn(volume, affine, a) {
 /** @type {(volume: Volume, a: Acquisition, edges: number[], tissueRange: IntensityRange) => Slices} */
 function slicesOf(volume, a, edges, tissueRange) {
   const head = headMask(volume, tissueRange);
-  const noise = noiseOf(tissueOf(volume, tissueRange), a.sliceAxis, head);
+  const noise = noiseOf(map(tissueOf(volume, tissueRange), (x) => x - tissueRange.low), a.sliceAxis, head);
   const given = a.noise === undefined ? noise : { ...noise, deviation: a.noise * (tissueRange.high - tissueRange.low) };
   return { volume, a, edges, tissueRange, head, noise: given };
 }
