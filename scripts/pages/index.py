@@ -32,7 +32,7 @@ FAR = 3.5  # standard deviations from the median; an outlier is farther away
 MIN_COHORT = 5  # scans; among fewer there is no outlier
 LIMITS = {  # column of summary.csv -> number above which a result is marked, whatever the others are; and in words
     "agreement": (0.05, "the result differs from the measured slices"),
-    "step_ratio": (1.5, "slices can be seen in the result"),
+    "step_ratio": (1.25, "slices can be seen in the result"),
     "streak": (1.75, "flat tissue is drawn out along the slice axis"),
 }
 FAINT = 0.05  # of the range: where steps within the slices are smaller, nobody sees a streak
