@@ -168,11 +168,12 @@ def test_where_power_falls_all_the_way_half_of_the_least_may_be_noise(exponent):
     assert found.widths == (1, 1), "no band ends"
 
 
-def test_a_tenth_of_noise_that_was_not_interpolated_hides_no_width():
+@pytest.mark.parametrize("share", [0.1, 0.2])
+def test_a_fifth_of_noise_that_was_not_interpolated_hides_no_width(share):
     truth, head = tissue()
     noise = Noise(40.0, (2.2, 2.2))
     noisy = with_noise(band_limited(truth, (0, 1), noise), (0, 1), noise, drawn(truth.shape))
-    found = noise_of(noisy + 4 * torch.randn(truth.shape, generator=torch.Generator().manual_seed(7)), 2, head)
+    found = noise_of(noisy + 40 * share * torch.randn(truth.shape, generator=torch.Generator().manual_seed(7)), 2, head)
     assert found.deviation == pytest.approx(40, rel=0.1) and found.widths == pytest.approx((2.2, 2.2), abs=0.1)
 
 
