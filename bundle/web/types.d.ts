@@ -80,14 +80,12 @@ interface Scan {
   name: string;
   volume: Volume;
   affine: Affine;
-  /** Its files' facts of the acquisition: value and source. */
+  /** Its files' facts of the acquisition, as they stand there: value and source. */
   stated: Record<string, [number, string]>;
   /** Fields of a NIfTI header that hold for the result as they stand. */
   header: { sform_code: number; qform_code: number; dim_info: number; xyzt_units: number };
   /** Paths of its files. */
   sources: string[];
-  /** Lengths of its sidecar, as they stand there. */
-  sidecar?: { name: string; fields: Record<string, unknown> };
   /** Warnings of the reader. */
   warnings: string[];
 }

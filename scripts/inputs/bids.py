@@ -194,10 +194,8 @@ def _numbers(value: Any) -> bool:
 
 def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]:
     """A field's value in the nearest sidecar that has it, and that sidecar; None and None where none has."""
-    for one in sidecars(path):
-        if (value := _content(one).get(name)) is not None:
-            return value, one
-    return None, None
+    said = ((_content(one).get(name), one) for one in sidecars(path))
+    return next((found for found in said if found[0] is not None), (None, None))
 
 
 def packages(path: str | os.PathLike, axis: int) -> tuple[str, str]:

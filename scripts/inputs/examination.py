@@ -24,23 +24,13 @@ def with_candidates(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]
     """Scans, each with the first candidates of its head, also among `others`, if any. The log says which, and why."""
     beside, result = _beside(scans, others), []
     for scan in scans:
-        found, guides = roles(scan, beside(scan)), list[Candidate]()
-        reasons = [f"{other.name}: {part.why}" for other, part in found if part.what != "guides"]
-        for other, part in found:
-            if part.what != "guides" or len(guides) == MOST_GUIDES:
-                break
-            if why := guides_not(other, scan.identity):
-                reasons.insert(0, f"{other.name}: {why}")
-            else:
-                guides.append(Candidate(other, part.why))
+        guides, reasons = _candidates(scan, beside(scan), MOST_GUIDES)
         if guides:
             further = [guide.scan.name for guide in guides[1:]]
             then = f" Should it not fit, {few(further)} will be tried." if further else ""
             logger.info(f"{guides[0].scan.name} guides {scan.name}, if it fits: {guides[0].why}.{then}")
         else:
-            logger.info(
-                f"{scan.name} has no guide. {few(reasons) if reasons else 'No other scan of its head is there'}."
-            )
+            logger.info(f"{scan.name} has no guide. {few(reasons or ['No other scan of its head is there'])}.")
         result.append(replace(scan, guides=tuple(guides)))
     return result
 
@@ -51,10 +41,22 @@ def say_what_could_guide(scans: Sequence[Scan], others: Sequence[Scan]) -> None:
         return
     beside = _beside(scans, others)
     for scan in scans:
-        for other, part in roles(scan, beside(scan))[:MOST_GUIDES]:
-            if part.what == "guides" and guides_not(other, scan.identity) is None:
-                logger.info(f"{other.name} could guide {scan.name}: {part.why}. {UNASKED}")
-                return
+        for guide in _candidates(scan, beside(scan), 1)[0]:
+            logger.info(f"{guide.scan.name} could guide {scan.name}: {guide.why}. {UNASKED}")
+            return
+
+
+def _candidates(scan: Scan, others: Sequence[Scan], most: int) -> tuple[list[Candidate], list[str]]:
+    """The first scans that may guide one, and why others do not."""
+    guides, refused, left = list[Candidate](), list[str](), list[str]()
+    for other, part in roles(scan, others):
+        if part.what != "guides":
+            left.append(f"{other.name}: {part.why}")
+        elif len(guides) < most and (why := guides_not(other, scan.identity)):
+            refused.append(f"{other.name}: {why}")
+        elif len(guides) < most:
+            guides.append(Candidate(other, part.why))
+    return guides, refused + left
 
 
 def _beside(scans: Sequence[Scan], others: Sequence[Scan]) -> Callable[[Scan], list[Scan]]:

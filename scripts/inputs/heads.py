@@ -13,6 +13,7 @@ from ..files import stem
 from .names import first_token, folder
 from .scan import Scan
 
+MOST = 40  # files of a head; a guide is looked for among all of them
 Head = tuple[str, ...]
 
 
@@ -25,7 +26,8 @@ def heads(scans: Iterable[Scan]) -> dict[Any, Head]:
 def of_files(paths: Iterable[Path]) -> dict[Path, Head]:
     """The heads of loose files: their folder, and in it the files that share a first token, where at least two do.
 
-    Where all first tokens of a folder differ, it is of one head.
+    Where all first tokens of a folder differ, it is of one head. No examination has more than `MOST` files: each of
+    more is a head of its own.
     """
     folders: dict[Path, dict[Path, str]] = defaultdict(dict)
     for path in paths:
@@ -35,4 +37,5 @@ def of_files(paths: Iterable[Path]) -> dict[Path, Head]:
         counts = Counter(filter(None, tokens.values()))
         shared = max(counts.values(), default=0) > 1
         found |= {path: (str(where), token if shared else "") for path, token in tokens.items()}
-    return found
+    sizes = Counter(found.values())
+    return {path: head if sizes[head] <= MOST else (*head, path.name) for path, head in found.items()}

@@ -121,54 +121,43 @@ class Identity:
 
 
 def _of_series(series: dicom.Series) -> Identity:
-    first = series.frames[0]
+    first, (axes, edges) = series.frames[0], series.lies
     header = first.header
 
     def text(key: str) -> str:
         return str(value(header, key, ""))
 
-    times = np.array([numbers(header, key, 1)[0] for key in TIMES])
     said = [text("AcquisitionContrast"), *np.atleast_1d(value(header, "ImageType", []))[2:3]]
     stated = [ACQUIRED[one] for one in said[: 1 + (text("SOPClassUID") in ENHANCED)] if one in ACQUIRED][:1]
     names = (text("SeriesDescription"), f"{text('ProtocolName')} {text('SequenceName')}")
-    axes, edges = series.lies
     return Identity(
         head=(first.first_said("PatientName", "PatientID"), text("StudyInstanceUID")),
         date=bids.day(text("StudyDate")),
-        shows=_shows("".join(stated), "the header", names, times, header),
-        stated=tuple(stated),
-        agent=_agent(text("ContrastBolusAgent")),
-        fat_saturated=_fat_saturated(header),
-        times=times,
         frame=text("FrameOfReferenceUID"),
-        axes=axes,
-        edges=edges,
-        slice_axis=slice_axis(edges),
+        **_contrast(header, stated, "the header", names, text("ContrastBolusAgent"), milliseconds=1),
+        **_lies(axes, edges),
     )
 
 
 def _of_file(path: Path) -> Identity:
     fields, name, (where, subject, session) = bids.sidecar(path), stem(path.name), bids.place(path)
-    times = 1000 * np.array([numbers(fields, key, 1)[0] for key in TIMES])
-    known, study = (str(fields.get(key) or "") for key in ("PatientID", "StudyInstanceUID"))
-    known = known or str(fields.get("PatientName") or "")
-    head = (str(where), subject) if where is not None else (known, study) if known and study else ()
+    place = path.absolute().parent
+
+    def text(key: str) -> str:
+        return str(fields.get(key) or "")
+
+    known, study = text("PatientID") or text("PatientName"), text("StudyInstanceUID")
     stated = bids.contrast(name) if where is not None else ()
     stated = stated if stated and stated[0] in WEIGHTED else ()
-    agent = next((one[3:] for one in stated if one.startswith("ce-")), "")
-    names = [*(str(fields.get(key) or "") for key in ("SeriesDescription", "ProtocolName")), name]
-    names += [path.absolute().parent.name] * (folder(path) != path.absolute().parent)
+    agent = text("ContrastBolusIngredient") or next((one[3:] for one in stated if one.startswith("ce-")), "")
+    names = [text("SeriesDescription"), text("ProtocolName"), name, *([place.name] if folder(path) != place else [])]
     found = Identity(
-        head=head,
+        head=(str(where), subject) if where is not None else (known, study) if known and study else (),
         session=session,
         date=bids.session_date(path) or bids.day(fields.get("AcquisitionDateTime")),
-        shows=_shows(contrast_of(*stated[:1]), "its suffix", names, times, fields),
-        stated=stated,
-        agent=_agent(str(fields.get("ContrastBolusIngredient") or agent)),
-        fat_saturated=_fat_saturated(fields),
-        times=times,
         words=tuple(further(name)),
-        folder=str(path.absolute().parent),
+        folder=str(place),
+        **_contrast(fields, stated, "its suffix", names, agent, milliseconds=1000),
     )
     twin = path.with_name(path.name.replace(name, f"{re.sub(r'_Eq_[0-9]+$', '', name)}_Eq_1"))
     if twin.is_file():
@@ -176,32 +165,41 @@ def _of_file(path: Path) -> Identity:
     try:
         _, image = ScanReader().read(path)
         edges = voxel_spacing(image.affine)
-        axes = np.asarray(image.affine)[:3, :3] / edges
-        return replace(found, axes=axes, edges=edges, slice_axis=slice_axis(edges))
+        return replace(found, **_lies(np.asarray(image.affine)[:3, :3] / edges, edges))
     except Exception as error:  # noqa: BLE001  # a broken file guides nothing, and says so when it is rebuilt
         return replace(found, broken=str(error) or type(error).__name__)
 
 
-def _shows(stated: str, source: str, names: Sequence[str], times: np.ndarray, header: Any) -> Shows:
-    """A standard says the contrast, else times that contradict the name, else the name, else times."""
-    named, timed = contrast_of(*names), by_times(times, value(header, "ScanningSequence"))
-    if stated:
-        return Shows(stated, source, remark_on(*names), named)
-    if timed and timed in DENIED.get(named, "").split():
-        return Shows(timed, "its times", REMARK.format(named, timed), named)
-    return Shows(named or timed, "its name" if named else "its times" if timed else "", remark_on(*names), named)
+def _lies(axes: np.ndarray, edges: np.ndarray) -> dict[str, Any]:
+    return {"axes": axes, "edges": edges, "slice_axis": slice_axis(edges)}
+
+
+def _contrast(
+    header: Any, stated: Sequence[str], source: str, names: Sequence[str], agent: str, milliseconds: float
+) -> dict[str, Any]:
+    """The facts of an `Identity` that tell contrasts apart, of a header or the fields of a sidecar.
+
+    A standard says the contrast that is shown, else times that contradict the name, else the name, else times.
+    """
+    times = milliseconds * np.array([numbers(header, key, 1)[0] for key in TIMES])
+    named, timed, remark = contrast_of(*names), by_times(times, value(header, "ScanningSequence")), remark_on(*names)
+    said = contrast_of(*stated[:1])
+    if said:
+        shows = Shows(said, source, remark, named)
+    elif timed and timed in DENIED.get(named, "").split():
+        shows = Shows(timed, "its times", REMARK.format(named, timed), named)
+    else:
+        shows = Shows(named or timed, "its name" if named else "its times" if timed else "", remark, named)
+    options = [str(one).upper() for one in np.atleast_1d(value(header, "ScanOptions", []))]
+    fat = "FAT" in str(value(header, "SpectrallySelectedSuppression", "NONE")).upper()
+    fat |= "FS" in re.split(r"[\\_]", "_".join(options))
+    return {"times": times, "shows": shows, "stated": tuple(stated), "agent": _agent(agent), "fat_saturated": fat}
 
 
 def _agent(said: str) -> bool:
     """Whether an agent's name, free text or the label of an entity, says that one was given."""
     words = re.findall(r"[^\W\d_]+", said.lower().replace("/", ""))  # n/a, w/o
     return bool(words) and words[0] not in NO and not NO_VOLUME.match(said.strip())
-
-
-def _fat_saturated(header: Any) -> bool:
-    options = {str(one).upper() for one in np.atleast_1d(value(header, "ScanOptions", []))}
-    suppressed = str(value(header, "SpectrallySelectedSuppression", "NONE")).upper()
-    return "FS" in {word for one in options for word in re.split(r"[\\_]", one)} or "FAT" in suppressed
 
 
 def by_times(times: np.ndarray, sequence: object) -> str:

@@ -139,29 +139,20 @@ def _by_itk(path: Path) -> SpatialImage:
         raise InputError(f"{path} needs ITK: pip install itk-core itk-io itk-numerics, or convert the scan to NIfTI.")
     try:
         data_file(path)
-        kind = itk.NrrdImageIO if ends_as(path, (".nrrd", ".nhdr")) else itk.MetaImageIO
-        reader = ITKReader(imageio=kind.New())  # whatever else the file may be
-        array, meta = reader.get_data(reader.read(path))
+        is_nrrd = ends_as(path, (".nrrd", ".nhdr"))
+        kind = (itk.NrrdImageIO if is_nrrd else itk.MetaImageIO).New()  # whatever else the file may be
+        kind.SetFileName(str(path))
+        kind.ReadImageInformation()
+        if (count := kind.GetNumberOfComponents()) > 1:
+            raise InputError(f"{path} has {count} values in each voxel: expected one. Save one volume of it.")
+        array, meta = (reader := ITKReader(imageio=kind)).get_data(reader.read(path))
         header = path.read_bytes()[: 1 << 16].replace(b"\r", b"").partition(b"\n\n")[0]
-        unplaced = kind is itk.NrrdImageIO and not re.search(rb"^space *:", header, re.IGNORECASE | re.MULTILINE)
+        unplaced = is_nrrd and not re.search(rb"^space *:", header, re.IGNORECASE | re.MULTILINE)
         return SpatialImage(array, meta["affine"], extra={"warning": NO_SPACE} if unplaced else {})
     except InputError:
         raise
     except Exception as error:  # ITK raises RuntimeError with a page of text
-        raise InputError(_many_axes(path) or f"{path} cannot be read by ITK. Convert or download it again.") from error
-
-
-def _many_axes(path: Path) -> str:
-    """The words for an NRRD file of more axes than three, such as a list of volumes; empty for others."""
-    header = path.read_bytes()[: 1 << 16].replace(b"\r", b"").partition(b"\n\n")[0]
-    said = {
-        name.lower(): value for name, value in re.findall(r"(?mi)^(sizes|kinds) *: *(.+?) *$", header.decode("latin-1"))
-    }
-    sizes = said.get("sizes", "").split()
-    if not header.startswith(b"NRRD") or len(sizes) <= 3:
-        return ""
-    kinds = f" ({', '.join(said['kinds'].split())})" if "kinds" in said else ""
-    return f"{path} has {len(sizes)} axes of {', '.join(sizes)}{kinds}: expected a 3-D volume. Save one volume of it."
+        raise InputError(f"{path} cannot be read by ITK. Convert or download it again.") from error
 
 
 def _by_nibabel(path: Path) -> SpatialImage:

@@ -37,15 +37,13 @@ def _taken(found: Sequence[Found], selection: Selection) -> list[Scan]:
     taken = []
     with logging_redirect_tqdm():
         for scan, name, labels, why in tqdm(found, desc="looking", unit="scan", leave=False, delay=1, disable=None):
-            wanted, fits = selection.takes(name, labels), not why
-            if wanted and fits:
+            if (wanted := selection.takes(name, labels)) and not why:
                 answer, why = looked_at(scan.source, selection.thin, selection.asks_for(name), name)
-                fits = answer != "none"
-            thin = not fits and why.startswith(ALREADY_THIN)
-            if wanted and fits:
-                taken.append(replace(scan, doubt=why))
-                continue
-            if (fits or thin) and not selection.shuts_out(name):
+                if answer != "none":
+                    taken.append(replace(scan, doubt=why))
+                    continue
+            thin = why.startswith(ALREADY_THIN)
+            if (not why or thin) and not selection.shuts_out(name):
                 selection.candidates.append(scan)
             if wanted:
                 selection.skip(scan.name, why + (dull(scan) if thin else ""))

@@ -1,7 +1,7 @@
 """The deployed steps between file and network: a scan is read, and its acquisition is settled."""
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,29 +12,25 @@ import torch
 from monai.config import KeysCollection
 from monai.data import MetaTensor
 from monai.transforms import MapTransform
-from scipy import ndimage
-from torch import Tensor
 
 from ..errors import InputError, flag, is_number, logger, printable
 from ..method.weights import Card
 from ..stack import grid
 from ..stack.acquisition import ROUNDING, SLR, Acquisition, Profile, length
-from ..stack.intensity import check_finite, intensity_range
+from ..stack.intensity import check_finite, intensity_range, is_background, without_signal
 from ..stack.interleaving import disorder, evened
-from ..stack.interpolation import at_spacing, resample
+from ..stack.interpolation import at_spacing, respaced, with_square_pixels
 from ..stack.profile import slice_profile
-from ..stack.settle import Given, settle
-from ..stack.spectra import INTERPOLATED, SPACING_LOST, interpolated, sharpness, spacing_is_lost
+from ..stack.settle import NAMES, Given, settle
+from ..stack.spectra import SPACING_LOST, dull, sharpness
 from . import bids
-from .dicom.places import SAME_PLACE, SPACING_TOLERANCE
-from .headers import numbers
 from .readers import ScanReader
 
 MOST_NOISE = 30.0  # % of the range of tissue; noisier slices show nothing
 
 SENTENCE, OPTION = r"(?<=[.;:])\s+", r"--\w"  # between two sentences or their parts; in one that names an option
 MEND_GUIDE = "Mend its header, or leave the guide out."
-POCKETS = 0.01  # of the background: NaN within the head that is no signal, as where a sinus is
+RESPACE = "Their --slice_spacing, with --slice_thickness where it is another, rebuilds them."
 
 
 class LoadScand(MapTransform):
@@ -80,22 +76,14 @@ def _check(volume: MetaTensor, name: str) -> None:
 def _without_nan(volume: MetaTensor, name: str) -> MetaTensor:
     """A `(1, X, Y, Z)` volume whose background is no signal where it was NaN, as programs write it; a line says so.
 
-    The background reaches the border of the field of view; few voxels of NaN elsewhere are no signal, either. More NaN
-    within the head stays, and is refused.
+    Few voxels of NaN elsewhere are no signal, either. More NaN within the head stays, and is refused.
     """
-    nan = torch.isnan(volume.as_tensor()[0])
-    if not nan.any() or not is_background(nan.cpu().numpy()):
+    nan = torch.isnan(volume.as_tensor())
+    if not nan.any() or not is_background(nan[0]):
         return volume
-    floor = intensity_range(volume.as_tensor()[0][~nan]).low
+    array, floor = without_signal(volume.as_tensor())
     logger.info(f"{name}: {int(nan.sum())} NaN voxels of the background become {floor:g}, no signal.")
-    meta = grid.meta_without_affine(volume)
-    return MetaTensor(volume.as_tensor().where(~nan, floor), affine=volume.affine, meta=meta)
-
-
-def is_background(nan: np.ndarray) -> bool:
-    """Whether voxels, `(X, Y, Z)`, surround a head, but for few pockets."""
-    head = ndimage.binary_fill_holes(~nan)
-    return not nan.all() and bool((nan & head).sum() <= POCKETS * (~head).sum())
+    return MetaTensor(array, affine=volume.affine, meta=grid.meta_without_affine(volume))
 
 
 class UnitIntensityd(MapTransform):
@@ -166,8 +154,8 @@ class SettleAcquisitiond(MapTransform):
             volume, acquisition = _evened(volume, acquisition, name)
             result[key] = volume
             if self.given.isotropic:
-                result[key] = _cubes(volume, acquisition)
                 edges = np.delete(grid.voxel_spacing(volume.affine), acquisition.slice_axis)
+                result[key] = with_square_pixels(volume, acquisition.slice_axis, acquisition.target_spacing)
                 if np.abs(edges / acquisition.target_spacing - 1).max() > ROUNDING - 1:
                     source = f"resampled from {edges[0]:.4g} x {edges[1]:.4g} mm by the option isotropic"
                     acquisition = replace(acquisition, sources={**acquisition.sources, "pixels": source})
@@ -177,58 +165,36 @@ class SettleAcquisitiond(MapTransform):
 
     def _settle(self, volume: MetaTensor, name: str) -> Acquisition:
         stated = self._stated(volume, Path(name))
-        acquisition = settle(name, volume.affine, tuple(volume.shape[1:]), stated, self.given, self.card)
-        warnings = [volume.meta["warning"]] if "warning" in volume.meta else []  # the reader's
-        warnings += self._denied(acquisition, Path(name))
-        warnings += _doubts(volume, acquisition)
-        packages, source = self._packages(volume, Path(name), acquisition)
-        sources = {**acquisition.sources, **({"packages": source} if packages else {})}
-        warnings += acquisition.warnings
-        return replace(acquisition, noise=self.noise, packages=packages, sources=sources, warnings=tuple(warnings))
+        a = settle(name, volume.affine, tuple(volume.shape[1:]), stated, self.given, self.card)
+        doubt = dull(
+            volume.as_tensor()[0], grid.voxel_spacing(volume.affine), range(3) if a.at_target else [a.slice_axis]
+        )
+        mend = "Mend its header." if doubt == SPACING_LOST else RESPACE
+        warnings = [*filter(None, [volume.meta.get("warning"), doubt and f"{doubt}. {mend}"]), *a.warnings]
+        packages, source = self._packages(stated, Path(name), a)
+        sources = {**a.sources, **({"packages": source} if packages else {})}
+        return replace(a, noise=self.noise, packages=packages, sources=sources, warnings=tuple(warnings))
 
-    def _denied(self, a: Acquisition, path: Path) -> list[str]:
-        """The facts of sidecars that the affine denies, or that are none."""
-        if not path.exists() or a.at_target or self.slice_spacing is not None:
-            return []
-        said, warnings = dict[str, tuple[Any, Path | None]](), []
-        with suppress(InputError):  # which was said of the thickness
-            said = {name: bids.sidecar_value(path, name) for name in ("SliceThickness", "SpacingBetweenSlices")}
-        for name, (value, sidecar) in said.items():
-            number = float(numbers({name: value}, name, 1)[0])
-            if sidecar is not None and _no_length(value):
-                warnings.append(
-                    f"{name} of the sidecar {sidecar.name} is {value!r}, which is no length. It is not used."
-                )
-            elif name == "SpacingBetweenSlices" and abs(number - a.slice_spacing) > max(
-                SPACING_TOLERANCE * a.slice_spacing, SAME_PLACE
-            ):
-                warnings.append(
-                    f"SpacingBetweenSlices of the sidecar {sidecar.name} is {number:.4g} mm, but slices lie "  # type: ignore[union-attr]
-                    f"{a.slice_spacing:.4g} mm apart by the affine, which is used. By the sidecar the head is "
-                    f"{number / a.slice_spacing:.2f} times as high. Check which is right."
-                )
-        return warnings
-
-    def _packages(self, volume: MetaTensor, path: Path, a: Acquisition) -> tuple[str, str]:
+    def _packages(self, stated: Mapping[str, tuple[Any, str]], path: Path, a: Acquisition) -> tuple[str, str]:
         """Packages of the slices by the times in the file or its sidecars, and the source; empty for none."""
-        found, source = volume.meta.get("stated", {}).get("packages", ("", ""))
+        found, source = stated.get("packages", ("", ""))
         if not found and self.slice_spacing is None and path.exists():
             with suppress(InputError):  # which was said of the thickness
                 found, source = bids.packages(path, a.slice_axis)
         return (found, source) if len(found) == a.slice_count else ("", "")
 
     def _stated(self, volume: MetaTensor, path: Path) -> dict[str, tuple[Any, str]]:
-        """Facts of the header, and the sidecars' thickness where it has none: name -> (value, source)."""
+        """Facts of the header, and the sidecars' lengths where it has none: name -> (value, source)."""
         stated = dict(volume.meta.get("stated", {}))
-        if "slice_thickness" not in stated and path.exists():  # an image in memory has no sidecar
-            try:
-                value, sidecar = bids.sidecar_value(path, "SliceThickness")
-                if sidecar is not None and not _no_length(value):
-                    thickness = length(f"{sidecar}: SliceThickness", value, "Mend it, or remove it.")
-                    stated["slice_thickness"] = thickness, f"the sidecar {sidecar.name}"
-            except InputError:
-                if self.given.slice_thickness is None:  # the user knows better than a broken sidecar
-                    raise
+        lengths = {k: NAMES[k] for k in NAMES if k == "slice_thickness" or self.slice_spacing is None}
+        try:
+            for fact, name in lengths.items() if path.exists() else ():  # an image in memory has no sidecar
+                value, sidecar = bids.sidecar_value(path, name)
+                if sidecar is not None:
+                    stated.setdefault(fact, (value, f"the sidecar {sidecar.name}"))
+        except InputError:
+            if self.given.slice_thickness is None:  # the user knows better than a broken sidecar
+                raise
         return stated
 
     def _as_acquired(self, volume: MetaTensor, name: str) -> MetaTensor:
@@ -244,7 +210,7 @@ class SettleAcquisitiond(MapTransform):
                 "expected the larger spacing that they were interpolated from. Leave it out for slices as they were "
                 "acquired."
             )
-        found = _respaced(volume, axis, self.slice_spacing, at_spacing)
+        found = respaced(volume, axis, self.slice_spacing, at_spacing)
         found.meta["stated"] = {"slice_axis": [axis, "the axis that was interpolated"]}
         found.meta["warning"] = (
             f"the slices were interpolated: one is taken every {self.slice_spacing:g} mm along axis {axis}"
@@ -261,18 +227,16 @@ class SettleGuided(SettleAcquisitiond):
         super().__init__(keys, card)
 
     def _settle(self, volume: MetaTensor, name: str) -> Acquisition:
+        def without_options(message: str) -> str:
+            kept = [part for part in re.split(SENTENCE, message) if not re.search(OPTION, part)]
+            return re.sub(r"[;:]$", ".", " ".join(kept))
+
         try:
             acquisition = super()._settle(volume, name)
         except InputError as mistake:
             said = without_options(str(mistake))
             raise InputError(said if said == str(mistake) else f"{said} {MEND_GUIDE}") from None
         return replace(acquisition, warnings=tuple(map(without_options, acquisition.warnings)))
-
-
-def without_options(message: str) -> str:
-    """A message without the sentences that name options of the command."""
-    kept = [part for part in re.split(SENTENCE, message) if not re.search(OPTION, part)]
-    return re.sub(r"[;:]$", ".", " ".join(kept))
 
 
 def _evened(volume: MetaTensor, acquisition: Acquisition, name: str) -> tuple[MetaTensor, Acquisition]:
@@ -291,46 +255,8 @@ def _evened(volume: MetaTensor, acquisition: Acquisition, name: str) -> tuple[Me
     return result, replace(acquisition, warnings=(*acquisition.warnings, warning))
 
 
-def _no_length(value: Any) -> bool:
-    """Whether a field of a sidecar is as good as empty: 0, no text, or a text with its unit, which DICOM forbids."""
-    text = value.strip() if isinstance(value, str) else None
-    return value == 0 or (text is not None and (not text or text.endswith("mm")))
-
-
 def _given(option: str, value: Any, example: int) -> float | None:
     return None if value is None else length(option, value, f"Set it as in --{option} {example}.")
-
-
-def _doubts(volume: MetaTensor, acquisition: Acquisition) -> list[str]:
-    """Why slices are not as thin as the header says, by their voxels."""
-    array, edges = volume.as_tensor()[0], grid.voxel_spacing(volume.affine)
-    if array.min() == array.max():
-        return []
-    if spacing_is_lost(array, edges):
-        return [f"{SPACING_LOST}. Mend its header."]
-    axes = (0, 1, 2) if acquisition.at_target else (acquisition.slice_axis,)
-    found = interpolated(sharpness(array, edges), edges, axes)
-    mend = "Their --slice_spacing, with --slice_thickness where it is another, rebuilds them."
-    return [f"{INTERPOLATED.format(*found)}. {mend}"] if found else []
-
-
-def _respaced(
-    volume: MetaTensor, axis: int, spacing: float, resampled: Callable[[Tensor, int, float, float], Tensor]
-) -> MetaTensor:
-    """A volume with another spacing along an axis, in mm."""
-    affine, count = volume.affine.numpy(), volume.shape[1 + axis]
-    array = resampled(volume.as_tensor(), axis, float(grid.voxel_spacing(affine)[axis]), spacing)
-    affine = grid.respaced_affine(affine, axis, count, array.shape[1 + axis], spacing)
-    return MetaTensor(array, affine=torch.from_numpy(affine), meta=grid.meta_without_affine(volume))
-
-
-def _cubes(volume: MetaTensor, acquisition: Acquisition) -> MetaTensor:
-    result = volume
-    for axis in (a for a in range(3) if a != acquisition.slice_axis):
-        result = _respaced(result, axis, acquisition.target_spacing, resample)
-    if volume.min() >= 0:
-        result.clamp_(min=volume.min().item())  # splines undershoot
-    return result
 
 
 def _log(name: str, scan: MetaTensor, volume: MetaTensor, a: Acquisition, not_cubes: str) -> None:

@@ -15,6 +15,8 @@ MIN_SLICES = 3  # a slice and its two neighbours: less has no through-plane stru
 MAX_SPACING = 20.0  # mm; no slices of a head lie farther apart
 PLANES = ("sagittal", "coronal", "axial")  # across the patient's x, y and z
 SIDES = ("LR", "PA", "IS")  # where the patient's x, y and z come from and go to
+SAME_PLACE = 0.05  # mm between positions that count as rounding of the header
+SPACING_TOLERANCE = 0.01  # of the spacing: how far a slice may lie off the even grid
 MAX_SHEAR = 0.1  # degrees off orthogonal that count as rounding of the header, not as shear
 
 

@@ -26,6 +26,7 @@ SKIRT, FADED = 10, 2.0  # voxels around a hot spot, and typical intensities down
 HEM = 2  # voxels more, in which it fades to the intensity of tissue
 LOUDEST = 1.5  # of the range of tissue: packages and slices of one head differ in gain
 TAIL = 97.0  # percentile of the voxels that may be noise, to which they are clipped
+POCKETS = 0.01  # of the background: NaN within the head that is no signal, as where a sinus is
 MINORITY = 0.15  # of the voxels with a signal; more are no hot spot
 
 
@@ -141,6 +142,20 @@ def intensity_range(volume: Tensor) -> IntensityRange:
         head = np.sort(values[~skirt & (values > low + DIMMEST * typical) & (values <= low + BRIGHTEST * typical)])
     high = float(np.percentile(head, UPPER_PERCENTILE))
     return IntensityRange(low, high, low + BRIGHTEST * typical)
+
+
+def without_signal(volume: Tensor) -> tuple[Tensor, float]:
+    """A volume whose NaN is no signal, and the intensity of that: the floor of the other voxels, 0 in most scans."""
+    nan = torch.isnan(volume)
+    low = intensity_range(volume[~nan]).low
+    return volume.where(~nan, low), low
+
+
+def is_background(nan: Tensor) -> bool:
+    """Whether voxels, `(X, Y, Z)`, reach the border and surround a head, but for few pockets."""
+    outside = ~ndimage.binary_fill_holes(~nan.cpu().numpy())
+    pockets = int(nan.sum()) - outside.sum()
+    return not nan.all() and bool(pockets <= POCKETS * outside.sum())
 
 
 def _skirt(values: np.ndarray, low: float, typical: float) -> np.ndarray:

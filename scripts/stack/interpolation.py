@@ -1,10 +1,14 @@
 """Thick slices on the fine grid: by the nearest slice, which the networks start from, or by a spline, their rival."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
+from monai.data import MetaTensor
 from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
+from . import grid
 from .acquisition import Acquisition
 from .profile import acquire
 
@@ -57,3 +61,23 @@ def at_spacing(image: Tensor, axis: int, spacing: float, wanted: float) -> Tenso
     places = np.arange(max(1, round(count * spacing / wanted))) * wanted / spacing
     spline = make_interp_spline(np.arange(count), image.cpu().double().numpy(), k=min(3, count - 1), axis=dim)
     return torch.from_numpy(spline(places + (count - 1 - places[-1]) / 2)).to(image)
+
+
+def respaced(
+    volume: MetaTensor, axis: int, spacing: float, resampled: Callable[[Tensor, int, float, float], Tensor] = resample
+) -> MetaTensor:
+    """A `(1, X, Y, Z)` volume with another spacing along an axis, in mm, centred on the same point."""
+    affine, count = volume.affine.numpy(), volume.shape[1 + axis]
+    array = resampled(volume.as_tensor(), axis, float(grid.voxel_spacing(affine)[axis]), spacing)
+    affine = grid.respaced_affine(affine, axis, count, array.shape[1 + axis], spacing)
+    return MetaTensor(array, affine=torch.from_numpy(affine), meta=grid.meta_without_affine(volume))
+
+
+def with_square_pixels(volume: MetaTensor, slice_axis: int, edge: float) -> MetaTensor:
+    """A `(1, X, Y, Z)` volume whose pixels have edges of `edge` mm."""
+    result = volume
+    for axis in (a for a in range(3) if a != slice_axis):
+        result = respaced(result, axis, edge)
+    if volume.min() >= 0:
+        result.clamp_(min=volume.min().item())  # splines undershoot
+    return result

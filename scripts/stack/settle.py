@@ -1,5 +1,6 @@
 """The facts of an acquisition, settled once: the user's values, the file's, and the grid's."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +10,14 @@ from numpy.typing import ArrayLike
 
 from ..errors import InputError
 from . import grid
-from .acquisition import ROUNDING, SLR, Acquisition, Profile
+from .acquisition import ROUNDING, SLR, Acquisition, Profile, length
 
 PLAUSIBLE = 0.5  # of the largest spacing; slices that overlap more do not occur
 CUBES = 0.8  # of the slice spacing; where slices overlap and a pixel is larger, any axis may be theirs
 CUBE = 0.9  # of the largest spacing; so near to a cube a header knows the axis better
 FLAT, TALL = 60.0, 260.0  # mm; a field of view flatter within its slices and taller across them holds no head
 GUESSED = "the largest spacing"
+NAMES = {"slice_thickness": "SliceThickness", "slice_spacing": "SpacingBetweenSlices"}  # of facts, in files
 GUESS = "the slice spacing, for want of better"  # where a slice thickness came from that nobody stated
 
 
@@ -56,10 +58,11 @@ def settle(
         name: of the scan, for messages.
         affine: `(4, 4)`, voxel -> mm.
         shape: `(X, Y, Z)`.
-        stated: `slice_axis` and `slice_thickness`, as far as the file says them: value and source.
+        stated: `slice_axis`, `slice_thickness` and `slice_spacing`, as far as the file says them: value and source.
         card: the ranges of the weights' training, a `weights.Card`.
     """
     spacing, warnings = grid.voxel_spacing(affine), list[str]()
+    stated = _lengths(name, stated, given, warnings)
     axis, axis_source = _axis(spacing, stated, given, warnings)
     if shape[axis] < grid.MIN_SLICES:
         raise InputError(
@@ -101,7 +104,9 @@ def settle(
         )
     else:
         seen = None if given.isotropic else pixels
-        warnings += _beyond_training(thickness, source, slice_spacing, seen, target, card)
+        warnings += _denied(slice_spacing, stated) + _beyond_training(
+            thickness, source, slice_spacing, seen, target, card
+        )
     return Acquisition.stack(
         axis,
         shape[axis],
@@ -117,6 +122,41 @@ def settle(
         },
         warnings=tuple(warnings),
     )
+
+
+def _lengths(
+    name: str, stated: Mapping[str, tuple[Any, str]], given: Given, warnings: list[str]
+) -> dict[str, tuple[Any, str]]:
+    """The facts of a file, of which the lengths are numbers. Those that are as good as empty are left out.
+
+    These are 0, no text, and a text with its unit, which DICOM forbids.
+    """
+    found = dict(stated)
+    for fact, keyword in NAMES.items():
+        value, source = stated.get(fact, (None, ""))
+        if value is None:
+            continue
+        try:
+            found[fact] = length(f"{name}: {keyword} of {source}", value, "Mend it, or remove it."), source
+        except InputError:
+            empty = value == 0 or (isinstance(value, str) and re.fullmatch(r"\s*|.*mm\s*", value))
+            if fact == "slice_thickness" and not empty and given.slice_thickness is None:  # the user knows better
+                raise
+            warnings.append(f"{keyword} of {source} is {value!r}, which is no length. It is not used.")
+            del found[fact]
+    return found
+
+
+def _denied(slice_spacing: float, stated: Mapping[str, tuple[Any, str]]) -> list[str]:
+    """A warning where a file says another spacing of slices than its affine."""
+    said, source = stated.get("slice_spacing", (slice_spacing, ""))
+    if abs(said - slice_spacing) <= max(grid.SPACING_TOLERANCE * slice_spacing, grid.SAME_PLACE):
+        return []
+    return [
+        f"SpacingBetweenSlices of {source} is {said:.4g} mm, but slices lie {slice_spacing:.4g} mm apart by their "
+        f"places, which is used. By the header the head is {said / slice_spacing:.2f} times as high. Check which is "
+        "right, and that no slice is missing."
+    ]
 
 
 def _axis(

@@ -153,6 +153,16 @@ def interpolated(
     return (axis, sharp[axis]) if sharp[axis] > max(DULLER * edges[axis], COARSE) else None
 
 
+def dull(volume: Tensor, edges: Sequence[float] | np.ndarray, axes: Sequence[int] = (0, 1, 2)) -> str:
+    """Why a volume shows less along some axes than the edges of its voxels say, for people; empty where it does not."""
+    if volume.min() == volume.max():
+        return ""
+    if spacing_is_lost(volume, edges):
+        return SPACING_LOST
+    found = interpolated(sharpness(volume, edges), edges, axes)
+    return INTERPOLATED.format(*found) if found else ""
+
+
 def spacing_is_lost(volume: Tensor, edges: Sequence[float] | np.ndarray) -> bool:
     """Whether a flat volume of cubes of 1 mm is a stack of thick slices whose header lost their spacing.
 

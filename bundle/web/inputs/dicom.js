@@ -3,7 +3,6 @@ import dicomParser from "dicom-parser";
 import dcm2niix from "../node_modules/@niivue/dcm2niix/dist/dcm2niix.jpeg.js";
 import constants from "../model/constants.js";
 import { InputError, filled, reason, refuse } from "../errors.js";
-import { length } from "../stack/acquisition.js";
 import { voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { ofVoxels } from "../stack/contents.js";
@@ -74,6 +73,8 @@ function headerOf({ name, bytes }) {
   } catch {
     throw new InputError(`${name} cannot be read (its header is cut or broken). Copy or export it again.`);
   }
+  const syntax = header.string("x00020010") ?? "";
+  refuse(!/^(1\.2\.840\.10008\.|$)/.test(syntax), `images are skipped: ${filled(constants.policies.MAKERS_SYNTAX, [syntax])}.`);
   const pixels = header.elements.x7fe00010;
   const isCut = pixels && pixels.length !== UNDEFINED && pixels.dataOffset + pixels.length > bytes.length;
   refuse(Boolean(isCut), `${name} cannot be read (its pixels end too early). Copy or export it again.`);
@@ -87,21 +88,16 @@ function headerOf({ name, bytes }) {
  * @returns {Promise<import("./readers.js").Found[]>}
  */
 export async function readDicom(images, wasm) {
-  const [scans, skipped] = [/** @type {import("./readers.js").Found[]} */ ([]), /** @type {string[]} */ ([])];
-  const syntaxes = images.map(({ bytes }) => makersSyntax(bytes));
-  for (const syntax of new Set(syntaxes.filter(Boolean))) {
-    const own = images.filter((_, k) => syntaxes[k] === syntax);
-    skipped.push(`${filled(constants.select.MAKERS_SYNTAX, [own.length, own[0].name, syntax])}.`);
-  }
-  const all = images.filter((_, k) => !syntaxes[k]).flatMap((image) => {
+  const [scans, skipped] = [/** @type {import("./readers.js").Found[]} */ ([]), /** @type {Set<string>} */ (new Set())];
+  const all = images.flatMap((image) => {
     try {
       return { image, header: headerOf(image) };
     } catch (error) {
-      skipped.push(reason(error));
+      skipped.add(reason(error)); // once of all images of a series
       return [];
     }
   });
-  const nothing = () => `no thick-slice scan was found. ${skipped.join(" ") || "Expected a whole DICOM series of MR."}`;
+  const nothing = () => `no thick-slice scan was found. ${[...skipped].join(" ") || "Expected a whole DICOM series of MR."}`;
   refuse(!all.length, nothing());
   const quiet = { print: () => {}, printErr: () => {}, noInitialRun: true };
   const { FS, callMain } = await dcm2niix({ ...quiet, ...(wasm && { wasmBinary: await wasm() }) });
@@ -123,7 +119,7 @@ export async function readDicom(images, wasm) {
       scans.push({ scan: stackOf(scan, facts, headers, own.length === series.length), files, identity: ofSeries(saidOf({}, headers)), part });
     } catch (error) {
       if (!(error instanceof InputError)) throw error;
-      skipped.push(error.message);
+      skipped.add(error.message);
     }
   }
   refuse(!scans.length, nothing());
@@ -168,8 +164,9 @@ function stackOf(scan, facts, headers, isWhole) {
   );
   const note = places.length === headers.length ? alikeAcross(volume, places, headers, (header, key) => valuesOf(header, key).join("\\")) : "";
   const warnings = [...scan.warnings, ...(note ? [note] : []), ...(isWhole ? lostOf(headers, places.length) : [])];
-  const thickness = facts.SliceThickness && length(`${name}: SliceThickness`, facts.SliceThickness, "Mend it.");
-  const stated = { slice_axis: [2, "the DICOM header"], ...(thickness && { slice_thickness: [thickness, "the DICOM header"] }) };
+  const lengths = { slice_thickness: facts.SliceThickness, slice_spacing: header.floatString("x00180088") };
+  const known = Object.entries({ slice_axis: 2, ...lengths }).filter(([, value]) => value !== undefined);
+  const stated = /** @type {Scan["stated"]} */ (Object.fromEntries(known.map(([fact, value]) => [fact, [value, "the DICOM header"]])));
   const [padding, limit] = ["x00280120", "x00280121"].map((tag) => (header.uint16("x00280103") ? header.int16(tag) : header.uint16(tag)));
   if (padding === undefined) return looked({ ...scan, stated, warnings });
   const [slope, intercept] = [header.floatString("x00281053") ?? 1, header.floatString("x00281052") ?? 0];
@@ -201,16 +198,6 @@ function isOfTwo(headers) {
 function framesOf(image) {
   const placed = (image.elements.x52009230?.items ?? []).map(({ dataSet }) => dataSet?.elements.x00209113?.items?.[0].dataSet);
   return [image, ...placed].filter((one) => one !== undefined).filter((one) => one.string("x00200032"));
-}
-
-/** The transfer syntax of a file where its maker defined it; empty for one of the standard, and for none. @type {(bytes: Uint8Array) => string} */
-function makersSyntax(bytes) {
-  try {
-    const syntax = dicomParser.readPart10Header(bytes, { untilTag: "x00020010" }).string("x00020010") ?? "";
-    return syntax.startsWith("1.2.840.10008.") ? "" : syntax;
-  } catch {
-    return "";
-  }
 }
 
 /** What is said of images that a header counts and that are not there; nothing where none is lost. @type {(headers: dicomParser.DataSet[], count: number) => string[]} */

@@ -42,7 +42,7 @@ export function withoutNan(volume) {
   if (nan === 0 || nan === volume.data.length) return volume;
   const outside = fromBorder((place) => Number.isNaN(volume.data[place]), volume.shape, [0, 1, 2]);
   const background = outside.reduce((count, mark) => count + mark, 0);
-  return nan - background > constants.transforms.POCKETS * background ? volume : withoutSignal(volume);
+  return nan - background > constants.intensity.POCKETS * background ? volume : withoutSignal(volume);
 }
 
 /** A tag as dicom-parser writes it. @type {(tag: number[]) => string} */

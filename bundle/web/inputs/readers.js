@@ -2,7 +2,7 @@
 import { unzipSync } from "fflate";
 import constants from "../model/constants.js";
 import { InputError, f, g, reason, refuse } from "../errors.js";
-import { isNoLength, isThin, length } from "../stack/acquisition.js";
+import { isThin } from "../stack/acquisition.js";
 import { none, ofVoxels } from "../stack/contents.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
 import { readDicom } from "./dicom.js";
@@ -149,7 +149,7 @@ function fieldsOf(stem, files) {
   }
 }
 
-/** A scan with the slice thickness of the JSON file of its name. @type {(scan: ReadScan, files: NamedBytes[]) => ReadScan} */
+/** A scan with the lengths that the JSON file of its name states. @type {(scan: ReadScan, files: NamedBytes[]) => ReadScan} */
 function withSidecar(scan, files) {
   const sidecar = files.find(({ name }) => name === scan.name.replace(NIFTI, ".json"));
   /** @type {any} */
@@ -157,20 +157,18 @@ function withSidecar(scan, files) {
   try {
     fields = (sidecar && contentOf(sidecar)) ?? {};
   } catch (error) {
-    throw new InputError(`${sidecar?.name}: SliceThickness cannot be read (${reason(error)}). Mend it, or remove it.`);
+    throw new InputError(`${sidecar?.name} cannot be read (${reason(error)}). Mend it, or remove it.`);
   }
   if (!sidecar) return scan;
-  const { SliceThickness, SpacingBetweenSlices } = fields;
-  const said = { name: sidecar.name, fields: { SliceThickness, SpacingBetweenSlices } };
-  if ((SliceThickness ?? undefined) === undefined || isNoLength(SliceThickness)) return { ...scan, sidecar: said };
-  const thickness = length(`${sidecar.name}: SliceThickness`, SliceThickness, "Mend it, or remove it.");
-  return { ...scan, sidecar: said, stated: { ...scan.stated, slice_thickness: [thickness, `the sidecar ${sidecar.name}`] } };
+  const said = Object.entries(constants.settle.NAMES).filter(([, key]) => (fields[key] ?? undefined) !== undefined);
+  const stated = /** @type {Scan["stated"]} */ (Object.fromEntries(said.map(([fact, key]) => [fact, [fields[key], `the sidecar ${sidecar.name}`]])));
+  return { ...scan, stated: { ...scan.stated, ...stated } };
 }
 
 /** @type {(scan: ReadScan) => boolean} */
 function isThick({ affine, volume, stated }) {
   const [, pixel, spacing] = voxelSpacing(affine).sort((a, b) => a - b);
-  return Math.min(...volume.shape) > 2 && !isThin(spacing, stated.slice_thickness?.[0], pixel);
+  return Math.min(...volume.shape) > 2 && !isThin(spacing, Number(stated.slice_thickness?.[0]) || 0, pixel);
 }
 
 /** Refuses what is no volume of finite numbers on an orthogonal grid. @type {(scan: ReadScan) => void} */

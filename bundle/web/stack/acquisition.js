@@ -9,11 +9,10 @@ import { interpolated, sharpness, spacingIsLost } from "./spectra.js";
 import { AXES, extremes, otherAxes } from "./volume.js";
 
 const { SHORTEST, LONGEST, ROUNDING } = constants.acquisition;
-const { PLAUSIBLE, CUBES, CUBE, FLAT, TALL, GUESSED, GUESS } = constants.settle;
+const { PLAUSIBLE, CUBES, CUBE, FLAT, TALL, GUESSED, GUESS, NAMES } = constants.settle;
 const { target_range, pixel_range, max_thickness, spacing_ratio } = constants.card;
-const { MIN_SLICES } = constants.grid;
+const { MIN_SLICES, SAME_PLACE, SPACING_TOLERANCE } = constants.grid;
 const { MOST_NOISE } = constants.transforms;
-const { SAME_PLACE, SPACING_TOLERANCE } = constants.places;
 
 /** A length in mm that the user or a file gave. @type {(name: string, value: unknown, remedy: string) => number} */
 export function length(name, value, remedy) {
@@ -23,23 +22,32 @@ export function length(name, value, remedy) {
   throw new InputError(`${name} is ${given}: expected ${g(SHORTEST)} to ${g(LONGEST)} mm. ${remedy}`);
 }
 
-/** Whether a field of a sidecar is as good as empty: 0, no text, or a text with its unit. @type {(value: unknown) => boolean} */
-export const isNoLength = (value) => value === 0 || (typeof value === "string" && /^\s*$|mm\s*$/.test(value));
+/** The facts of a file, of which the lengths are numbers. Those that are as good as empty are left out: 0, no text, and a text with its unit.
+ * @type {(scan: Scan, given: Options, warnings: string[]) => Scan["stated"]} */
+function lengths({ name, stated }, given, warnings) {
+  const found = { ...stated };
+  for (const fact of /** @type {const} */ (["slice_thickness", "slice_spacing"])) {
+    const [value, source] = /** @type {[unknown, string] | undefined} */ (stated[fact]) ?? [];
+    if (value === undefined) continue;
+    try {
+      found[fact] = [length(`${name}: ${NAMES[fact]} of ${source}`, value, "Mend it, or remove it."), source ?? ""];
+    } catch (error) {
+      const isEmpty = value === 0 || (typeof value === "string" && /^(\s*|.*mm\s*)$/.test(value));
+      if (fact === "slice_thickness" && !isEmpty && given.slice_thickness === undefined) throw error; // the user knows better
+      warnings.push(`${NAMES[fact]} of ${source} is ${typeof value === "string" ? `'${value}'` : value}, which is no length. It is not used.`);
+      delete found[fact];
+    }
+  }
+  return found;
+}
 
-/** The facts of a sidecar that the affine denies, or that are none. @type {(scan: Scan, spacing: number) => string[]} */
-function denied({ sidecar }, spacing) {
-  return Object.entries(sidecar?.fields ?? {}).flatMap(([name, value]) => {
-    const [number, source] = [["number", "string"].includes(typeof value) ? Number(value) : NaN, `${name} of the sidecar ${sidecar?.name}`];
-    if (value === undefined || value === null) return [];
-    const said = typeof value === "string" ? `'${value}'` : value;
-    if (isNoLength(value)) return [`${source} is ${said}, which is no length. It is not used.`];
-    const isNear = !Number.isFinite(number) || Math.abs(number - spacing) <= Math.max(SPACING_TOLERANCE * spacing, SAME_PLACE);
-    if (name !== "SpacingBetweenSlices" || isNear) return [];
-    return [
-      `${source} is ${g(number, 4)} mm, but slices lie ${g(spacing, 4)} mm apart by the affine, which is used. By the ` +
-        `sidecar the head is ${f(number / spacing, 2)} times as high. Check which is right.`,
-    ];
-  });
+/** A warning where a file says another spacing of slices than its affine. @type {(spacing: number, stated: Scan["stated"]) => string[]} */
+function denied(spacing, { slice_spacing: [said, source] = [spacing, ""] }) {
+  if (Math.abs(said - spacing) <= Math.max(SPACING_TOLERANCE * spacing, SAME_PLACE)) return [];
+  return [
+    `SpacingBetweenSlices of ${source} is ${g(said, 4)} mm, but slices lie ${g(spacing, 4)} mm apart by their places, which is ` +
+      `used. By the header the head is ${f(said / spacing, 2)} times as high. Check which is right, and that no slice is missing.`,
+  ];
 }
 
 /** Whether slices need no rebuilding. @type {(spacing: number, thickness: number | undefined, pixel: number) => boolean} */
@@ -52,11 +60,12 @@ export const atTarget = (a) => Math.max(a.sliceSpacing, a.sliceThickness) <= a.t
 /** Settles the facts of an acquisition, and says where each came from. @type {(scan: Scan, options: Options) => Acquisition} */
 export function settle(scan, options) {
   const given = { ...options };
-  const [{ name, stated }, shape, spacing] = [scan, scan.volume.shape, voxelSpacing(scan.affine)];
+  const [{ name }, shape, spacing] = [scan, scan.volume.shape, voxelSpacing(scan.affine)];
   for (const [option, example] of /** @type {const} */ ([["slice_thickness", 5], ["target_thickness", 1]])) {
     if (given[option] !== undefined) given[option] = length(option, given[option], `Set it as in --${option} ${example}.`);
   }
   const [asked, warnings] = [given.slice_axis ?? 0, /** @type {string[]} */ ([])];
+  const stated = lengths(scan, given, warnings);
   refuse(![0, 1, 2].includes(asked), `slice_axis is ${asked}: expected 0, 1 or 2, an axis of the voxel array.`);
   refuse(
     given.noise !== undefined && !(typeof given.noise === "number" && given.noise >= 0 && given.noise <= MOST_NOISE),
@@ -98,7 +107,7 @@ export function settle(scan, options) {
     targetSource = "the slice spacing: nothing is to be rebuilt";
     if (thickness !== sliceSpacing) source = targetSource;
     thickness = target = sliceSpacing;
-  } else warnings.push(...beyondTraining(thickness, source, sliceSpacing, pixels, target));
+  } else warnings.push(...denied(sliceSpacing, stated), ...beyondTraining(thickness, source, sliceSpacing, pixels, target));
   refuse(
     thickness < target,
     `${name}: slice thickness ${g(thickness)} mm (${source}) is smaller than the target, ${g(target)} mm. ` +
@@ -118,7 +127,7 @@ export function settle(scan, options) {
   const facts = { sliceAxis: axis, sliceCount: shape[axis], sliceSpacing, sliceThickness: thickness, targetSpacing: target, missing, noise: given.noise === undefined ? undefined : given.noise / 100 };
   const sources = { slice_axis: axisSource, slice_spacing: "the affine", slice_thickness: source, target_spacing: targetSource };
   const bright = thin ? [] : brightness(volume);
-  const all = [...scan.warnings, ...(thin ? [] : denied(scan, sliceSpacing)), ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...bright, ...manyOdd(odd, missing, shape[axis]), ...told, ...warnings, ...(uneven ? [uneven] : [])];
+  const all = [...scan.warnings, ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...bright, ...manyOdd(odd, missing, shape[axis]), ...told, ...warnings, ...(uneven ? [uneven] : [])];
   return { ...facts, fineCount: fineCount(shape[axis], sliceSpacing, target), sources, warnings: all };
 }
 

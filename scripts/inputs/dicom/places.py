@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...stack import grid
+from ...stack.grid import SAME_PLACE, SPACING_TOLERANCE
 from ..headers import Frame
 
-SAME_PLACE = 0.05  # mm between positions that count as rounding of the header
-SPACING_TOLERANCE = 0.01  # of the spacing: how far a slice may lie off the even grid
 EVEN = 0.1  # mm off the even grid that are always allowed: positions of one decimal
 
 

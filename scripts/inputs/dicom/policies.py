@@ -44,6 +44,10 @@ def _needs_decoder(header: Dataset) -> str | None:
         return syntax.name
 
 
+MAKERS_SYNTAX = (
+    "in the transfer syntax {} of their maker, which other programs cannot read: export them again in a standard one, "
+    "such as Explicit VR Little Endian"
+)
 OBJECTS: Policies = {  # that are no grey MR images, whatever their series: raw data, reports, screenshots
     "secondary captures, which are screenshots or scanned pages": lambda image: (
         "Secondary Capture" in _kind(image).name
@@ -61,6 +65,7 @@ OBJECTS: Policies = {  # that are no grey MR images, whatever their series: raw 
     ),
 }
 FORMS: Policies = {
+    MAKERS_SYNTAX: lambda image: (found := image.file_meta.TransferSyntaxUID).is_private and found,
     "SeriesInstanceUID or SOPInstanceUID is missing or broken": lambda image: any(
         not isinstance(value(image, f"{one}InstanceUID"), str) for one in ("Series", "SOP")
     ),

@@ -9,11 +9,11 @@ from pydicom import Dataset
 
 from ...errors import InputError, logger
 from ...stack import grid
-from ...stack.intensity import intensity_range
+from ...stack.intensity import without_signal
 from ...stack.packages import by_times
 from ..headers import Frame, classic_headers, numbers, quiet, read_dataset, value
 from .pixels import named, planes
-from .places import EVEN, SAME_PLACE, SPACING_TOLERANCE, along, multiples, pitch, places, tolerance
+from .places import EVEN, SAME_PLACE, along, multiples, pitch, places, tolerance
 from .policies import ACQUIRED
 from .select import Series
 
@@ -41,13 +41,6 @@ def read_series(series: Series) -> SpatialImage:
     if repeats:
         logger.warning(f"{series.name}: {len(repeats)} repeated images are left out: {repeats[0]}, and so on.")
     header, affine = frames[0].header, _affine(series.name, frames)
-    spacing = float(grid.voxel_spacing(affine)[2])
-    said = numbers(header, "SpacingBetweenSlices", 1)[0]
-    if abs(said - spacing) > max(SPACING_TOLERANCE * spacing, SAME_PLACE):
-        logger.warning(
-            f"{series.name}: SpacingBetweenSlices is {said:.4g} mm, but slices lie {spacing:.4g} mm apart, which "
-            "is used. Check that none is missing."
-        )
     thickness = [frame.thickness for frame in frames if frame.thickness > 0]
     if thickness and max(thickness) > 1.01 * min(thickness):
         logger.warning(
@@ -58,6 +51,8 @@ def read_series(series: Series) -> SpatialImage:
     stated: dict[str, list] = {"slice_axis": [2, source]}
     if thickness:
         stated["slice_thickness"] = [float(np.median(thickness)), source]
+    if (spacing := numbers(header, "SpacingBetweenSlices", 1)[0]) > 0:
+        stated["slice_spacing"] = [float(spacing), source]
     for keyword in ACQUIRED:
         if found := by_times([float(numbers(frame.header, keyword, 1)[0]) for frame in frames]):
             stated["packages"] = [found, f"{keyword} of {source}"]
@@ -82,10 +77,11 @@ def _without_padding(name: str, array: np.ndarray) -> np.ndarray:
     padding = np.isnan(array)
     if padding.all():
         raise InputError(f"{name}: all voxels are padding (PixelPaddingValue). Export the series again.")
-    if padding.any():
-        array[padding] = nothing = intensity_range(torch.from_numpy(array[~padding])).low
-        logger.info(f"{name}: {padding.sum()} voxels of padding (PixelPaddingValue) become {nothing:g}.")
-    return array
+    if not padding.any():
+        return array
+    found, nothing = without_signal(torch.from_numpy(array))
+    logger.info(f"{name}: {padding.sum()} voxels of padding (PixelPaddingValue) become {nothing:g}.")
+    return found.numpy()
 
 
 def _affine(name: str, frames: Sequence[Frame]) -> np.ndarray:

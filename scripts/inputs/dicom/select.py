@@ -3,14 +3,12 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from pydicom import uid
-from pydicom.filereader import read_file_meta_info
 from pydicom.tag import Tag
 from tqdm import tqdm
 
@@ -26,12 +24,6 @@ from .stacks import acquisitions, stacks
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 ENDINGS = tuple(f"{ending}{zipped}" for ending in (".dcm", ".ima", ".dicom") for zipped in ("", ".gz"))
-
-
-MAKERS_SYNTAX = (
-    "{} files, such as {}, have the transfer syntax {} of their maker, which other programs cannot read. Export them "
-    "again in a standard one, such as Explicit VR Little Endian"
-)
 
 
 @dataclass(frozen=True)
@@ -77,14 +69,6 @@ def _files(source: str | os.PathLike | Sequence[str | os.PathLike]) -> Iterator[
             yield path
 
 
-def _makers_syntax(path: Path) -> str:
-    """The transfer syntax of a file where its maker defined it; empty for one of the standard, and for none."""
-    with suppress(Exception):  # pydicom raises many types for a broken file
-        found = read_file_meta_info(path).TransferSyntaxUID
-        return str(found) if found.is_private else ""
-    return ""
-
-
 def _name(frames: Sequence[Frame]) -> str:
     """The name that most images have: those of one UID may be of several descriptions."""
     return min(Counter(frame.name for frame in frames).most_common(), key=lambda found: (-found[1], found[0]))[0]
@@ -125,7 +109,6 @@ def find_series(
     searched = [Tag(one) for one in (*policies.READ, policies.PHILIPS_COUNT, *kinds.READ, *DISTINCTIVE, *LABELS)]
     by_series: dict[str, list[Frame]] = {}
     objects: dict[str, list[Frame]] = {}  # which are no images; a series may hold both
-    of_makers: dict[tuple[Path, str], list[Path]] = {}
     files = list(dict.fromkeys(_files(source)))
     for path in tqdm(files, desc="headers", unit="file", leave=False, delay=1, disable=None):
         if not headers.is_dicom(path):
@@ -147,13 +130,7 @@ def find_series(
                 (objects if no_image else by_series).setdefault(frame.series, []).append(frame)
         except Exception as error:  # noqa: BLE001  # pydicom raises many types for a broken file
             unread.append(path)
-            if syntax := _makers_syntax(path):
-                of_makers.setdefault((path.parent, syntax), []).append(path)
-                continue
             series.append(Series(path.name, ((path, 0),), f"{path} cannot be read as DICOM ({reason(error)})"))
-    for (_, syntax), paths in of_makers.items():
-        said = MAKERS_SYNTAX.format(len(paths), paths[0], syntax)
-        series.append(Series(paths[0].parent.name, tuple((path, 0) for path in paths), said))
     for frames in [*acquisitions(list(by_series.values())), *objects.values()]:
         frames = [replace(frame, shows=None) if asked_for(frame.name) else frame for frame in frames]
         beside = frames[0].series in by_series and frames is objects.get(frames[0].series)

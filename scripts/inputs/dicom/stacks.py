@@ -43,7 +43,8 @@ def stacks(
             fit = []
         else:
             yield unfit, why, ""
-    parallel = _of_one_side(grouped(fit, lambda frame, others: _one_grid(frame, others[0])))
+    alike = grouped(fit, lambda frame, others: _one_grid(frame.stored_as(others[0]), others[0]))
+    parallel = [[frame.stored_as(group[0]) for frame in group] for group in alike]
     large = [stack for stack in parallel if len(stack) >= grid.MIN_SLICES]
     why = f"mixed orientations or matrices: {len(parallel)} in one series"
     normals = np.array([stack[0].normal for stack in large or parallel]).reshape(-1, 3)
@@ -64,19 +65,6 @@ def stacks(
                 yield described(volume, thin, longest_part)
 
 
-def _of_one_side(parallel: list[list[Frame]]) -> list[list[Frame]]:
-    """Groups of slices, those joined that make one stack when they are read from one side."""
-    joined = list[list[Frame]]()
-    for group in parallel:
-        turned = [[frame.stored_as(stack[0]) for frame in group] for stack in joined]
-        k = next((k for k, one in enumerate(turned) if one[0] is not group[0] and _one_stack(joined[k], one)), None)
-        if k is None:
-            joined.append(group)
-        else:
-            joined[k] += turned[k]
-    return joined
-
-
 def acquisitions(series: Sequence[list[Frame]]) -> list[list[Frame]]:
     """Joins series whose slices make one stack: odd and even ones under two UIDs, or a UID for each image."""
     candidates: dict[tuple, list[list[Frame]]] = {}
@@ -93,9 +81,8 @@ def acquisitions(series: Sequence[list[Frame]]) -> list[list[Frame]]:
         for alike in grouped([group for group in groups if len(group) < grid.MIN_SLICES], _one_series):
             whole = list(chain(*alike))
             merged += [whole] if len(places(whole)) == len(whole) >= grid.MIN_SLICES else alike
-        while pair := next((pair for pair in combinations(merged, 2) if _one_stack(*pair)), None):
-            merged = [*(group for group in merged if group not in pair), [*pair[0], *pair[1]]]
-        joined += merged
+        parts = grouped(merged, lambda frames, others: _one_stack(list(chain(*others)), frames))
+        joined += [list(chain(*one)) for one in parts]
     return joined
 
 

@@ -129,12 +129,10 @@ def test_missing_slices_are_refused_with_their_place(tmp_path, voxels, gone):
         read_only(save(tmp_path, images))
 
 
-def test_every_other_slice_missing_is_warned_of(tmp_path, voxels, caplog):
-    images = mr_slices(voxels, SpacingBetweenSlices=4.8)
-    read_only(save(tmp_path / "all", images))
-    assert not caplog.records
-    assert grid.voxel_spacing(read_only(save(tmp_path / "half", images[::2])).affine)[2] == pytest.approx(9.6)
-    assert "SpacingBetweenSlices is 4.8 mm, but slices lie 9.6 mm apart" in caplog.text
+def test_every_other_slice_missing_is_denied_by_the_header(tmp_path, voxels):
+    volume = read_only(save(tmp_path, mr_slices(voxels, SpacingBetweenSlices=4.8)[::2]))
+    assert grid.voxel_spacing(volume.affine)[2] == pytest.approx(9.6)
+    assert volume.extra["stated"]["slice_spacing"] == [4.8, "the DICOM header"]
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,12 @@ def test_slices_that_are_stored_from_another_side_are_of_their_stack(tmp_path, v
     write_series(tmp_path / "out", np.asarray(found.dataobj), found.affine, series, "1", "key")
 
 
-def test_a_stack_and_its_copy_from_another_side_are_two(tmp_path, voxels):
-    """Neither lies between the slices of the other."""
+def test_a_stack_and_its_copy_from_another_side_are_one(tmp_path, voxels):
     images = mr_slices(voxels)
     for image in mr_slices(voxels):
         from_another_side(image, 0)
         images.append(image)
-    assert len(taken(save(tmp_path, images))) == 2
+    np.testing.assert_array_equal(read_only(save(tmp_path, images)).dataobj, voxels)
 
 
 def either(keyword, first, second, order="010101"):
@@ -353,4 +352,4 @@ def test_a_transfer_syntax_of_a_maker_is_one_line(tmp_path, voxels):
     for path in folder.iterdir():
         path.write_bytes(path.read_bytes().replace(b"1.2.840.10008.1.2.1\0", b"1.2.840.113619.5.2\0\0"))
     (one,) = find_series(folder, THIN)
-    assert len(one.images) == 6 and "have the transfer syntax 1.2.840.113619.5.2 of their maker" in one.skipped
+    assert len(one.images) == 6 and "in the transfer syntax 1.2.840.113619.5.2 of their maker" in one.skipped
