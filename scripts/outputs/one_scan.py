@@ -25,7 +25,7 @@ from .lock import alone
 from .provenance import complete, file_of, name_from, other_source, state, write_json
 from .record import describe, describe_check, named, warnings_of
 from .results import Output
-from .stack_facts import make_together
+from .stack_facts import check_fits, make_together
 
 
 def check_error_map(scan: Scan, rebuilder: Rebuilder) -> None:
@@ -106,12 +106,15 @@ def _rebuild_and_write(
     maps, marks = rebuilder.error_maps, [one for one in (scan.mark, scan.remark) if one]
     for mark in marks:
         logger.warning(f"{scan.name}: {mark}")
-    guide, guides, warnings = _placed(scan, stacks, rebuilder)  # one that does not fit loses no old result
+    names, several = [one.name for one in scan.stacks], len(stacks) > 1
+    fits = check_fits(names, stacks) if several else []
+    inside = [one for one, fit in zip(stacks, fits) if fit.belongs] if several else stacks
+    guide, guides, warnings = _placed(scan, inside, rebuilder)  # one that does not fit loses no old result
     _forget(scan)
-    each = rebuilder.each(stacks, guides)
+    each = rebuilder.each(inside, guides)
     rebuilt, facts, others = each[0], list[dict](), list[Scan]()
-    if len(each) > 1:
-        rebuilt, facts = make_together([one.name for one in scan.stacks], each)
+    if several:
+        rebuilt, facts = make_together(names, stacks, fits, each)
         others = [one for one, fact in zip(scan.stacks, facts) if fact["Share"]][1:]
         if not others:
             _forget(scan := _alone(scan))

@@ -12,29 +12,50 @@ from ..rebuild.gain import ONE_CONTRAST
 from ..rebuild.rebuilt import Rebuilt
 from ..rebuild.registration import ALIKE, angle_and_shift
 from ..rebuild.stacks import Part, Stack
-from ..rebuild.together import explained, together
+from ..rebuild.together import explained, fitting, together
 from ..stack.grid import SIDES, centre
+from ..stack.slices import Slices
 
 
-def make_together(names: Sequence[str], rebuilt: Sequence[Rebuilt]) -> tuple[Rebuilt, list[dict[str, Any]]]:
+def check_fits(names: Sequence[str], stacks: Sequence[Slices]) -> list[Part]:
+    """The parts of several stacks, the reference first, by `fitting`; a line says which are left out, and why."""
+    for name, stack in zip(names, stacks):
+        if stack.constant:
+            raise InputError(f"{name} is constant: expected a head. Leave it out with --exclude.")
+    fits = fitting(stacks)
+    for name, part in zip(names, fits):
+        if not part.belongs:
+            logger.warning(_left_out(name, part))
+    return fits
+
+
+def make_together(
+    names: Sequence[str], measured: Sequence[Slices], fits: Sequence[Part], rebuilt: Sequence[Rebuilt]
+) -> tuple[Rebuilt, list[dict[str, Any]]]:
     """A single volume of several stacks, the reference first, and the facts on each, as the record has them.
 
-    Where no other stack goes with the first, the volume is its own.
+    Where no other stack goes with the first, the volume is its own. `rebuilt` has the stacks that fit.
     """
     stacks = [Stack.of(one.slices, one.volume) for one in rebuilt]
-    for name, stack in zip(names, stacks):
-        if stack.measured.constant:
-            raise InputError(f"{name} is constant: expected a head. Leave it out with --exclude.")
-    volume, parts = together(stacks)
-    facts = [_facts(name, stack, part, volume) for name, stack, part in zip(names, stacks, parts)]
-    for index, fact in enumerate(facts):
-        said = rebuilt[index].motion_said if index else ""  # the record has an entry on the first one
-        doubts = (f"{fact['Name']}: {said}" if said else None, _doubt(fact, parts[index], stacks[index]))
-        fact["Warnings"] += [one for one in doubts if one]
+    volume, parts = together(stacks, [fit for fit in fits if fit.belongs])
+    inside, facts = iter(zip(rebuilt, stacks, parts)), list[dict[str, Any]]()
+    for name, slices, fit in zip(names, measured, fits):
+        if not fit.belongs:
+            facts.append(_facts(name, Stack(slices, volume), fit, volume) | {"Warnings": [_left_out(name, fit)]})
+            continue
+        one, stack, part = next(inside)
+        facts.append(fact := _facts(name, stack, part, volume))
+        said = one.motion_said if one is not rebuilt[0] else ""  # the record has an entry on the first one
+        doubts = (f"{fact['Name']}: {said}" if said else None, _doubt(fact, part, stack))
+        fact["Warnings"] += [doubt for doubt in doubts if doubt]
         for warning in fact["Warnings"]:
             logger.warning(warning)
     joined = any(part.share for part in parts[1:])
     return replace(rebuilt[0], volume=volume, spread=None) if joined else rebuilt[0], facts
+
+
+def _left_out(name: str, part: Part) -> str:
+    return f"{printable(name)} is left out and rebuilt alone: it {_why_left_out(part)}."
 
 
 def _why_left_out(part: Part) -> str:
@@ -53,7 +74,7 @@ def _doubt(fact: Mapping[str, Any], part: Part, stack: Stack) -> str | None:
     """Why a stack may not belong to the others; None where it does."""
     name, agreement = fact["Name"], fact["Agreement"]
     if agreement is None:
-        return f"{name} is left out and rebuilt alone: it {_why_left_out(part)}."
+        return _left_out(name, part)
     if agreement > (limit := explained(stack)):
         return (
             f"{name} differs from the result by {100 * agreement:.1f} %, more than the {100 * limit:.1f} % of a still "

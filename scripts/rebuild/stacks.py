@@ -42,6 +42,13 @@ class Stack:
         volume = rebuilt.as_tensor().where(stack.known > 0, interpolate(whole.array, whole.acquisition, "linear"))
         return replace(stack, rebuilt=MetaTensor(volume, affine=rebuilt.affine, meta=meta_without_affine(rebuilt)))
 
+    @classmethod
+    def splined(cls, measured: Slices) -> "Stack":
+        """A stack with the cubic spline of its slices in the place of a rebuilt volume."""
+        whole = measured.filled
+        volume = interpolate(whole.array, whole.acquisition, "cubic").clamp(min=whole.tissue_range.low)
+        return cls(whole, MetaTensor(volume, affine=measured.fine_affine), measured.missing)
+
     @property
     def known(self) -> Tensor:
         """`(X', Y', Z')`, 0 in the place of missing slices, 1 elsewhere."""

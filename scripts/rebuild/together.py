@@ -3,7 +3,8 @@
 Each stack is `y = A S (x / g) + noise` of one volume `x`: `S` places the volume where the head lay, `g` is the stack's
 gain, `A` its slice model. The prior is the networks' result of each stack.
 
-    motion (`registration.register`) -> gain (`gain.gain_field`) -> prior (`trusted`) -> measured slices (`reconciled`)
+    one head and contrast (`fitting`, before networks run) -> motion (`registration.register`) -> gain
+    (`gain.gain_field`) -> prior (`trusted`) -> measured slices (`reconciled`)
 """
 
 import math
@@ -21,6 +22,7 @@ from torch.nn.functional import pad
 from ..stack.acquisition import Acquisition
 from ..stack.grid import meta_without_affine, voxel_spacing
 from ..stack.profile import profile_kernel
+from ..stack.slices import Slices
 from ..stack.tissue import ramp
 from .consistency import difference, reconcile, relative_rmse
 from .disputes import disputes
@@ -38,7 +40,17 @@ WORSE = 0.05  # of the signal; a stack that takes the result farther off the fir
 TIMES = 2.0  # a stack's own disagreement; a result farther off its slices has another reason
 
 
-def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
+def fitting(each: Sequence[Slices]) -> list[Part]:
+    """Which stacks show the first one's head in its contrast, before any is rebuilt: a part for each (`Part.belongs`).
+
+    Cubic splines of the slices are registered and compared. They take seconds, and tell heads and contrasts apart as
+    rebuilt volumes do (docs/benchmarks_appendix.md).
+    """
+    first, *others = (Stack.splined(one).tissue.above_floor for one in each)
+    return [matched(first, first), *(matched(first, one) for one in others)]
+
+
+def together(stacks: Sequence[Stack], fits: Sequence[Part | None] = ()) -> tuple[MetaTensor, list[Part]]:
     """A single volume of several stacks, on the grid, in the place and in the units of the first.
 
     A stack takes no part that does not show the first one's head (`registration.likeness` below `ALIKE`), shows it in
@@ -48,12 +60,13 @@ def together(stacks: Sequence[Stack]) -> tuple[MetaTensor, list[Part]]:
 
     Args:
         stacks: one or more, of one contrast; not constant. Any angle may lie between them.
+        fits: of `fitting`, for each of them; without them it is the rebuilt volumes that are compared.
 
     Returns:
         `(X', Y', Z')`, and a part for each stack. Where the first alone is left, the volume is its own.
     """
     first, level = stacks[0].rebuilt, [stack.tissue.above_floor for stack in stacks]
-    found = [matched(level[0], stack) for stack in level]
+    found = [matched(level[0], stack, fit) for stack, fit in zip(level, fits or [None] * len(level))]
     inside = [index for index, part in enumerate(found) if part.belongs]
 
     @cache
@@ -111,15 +124,19 @@ def _own_and_noise(stack: Stack) -> tuple[float, float]:
     return _disagreement(stack.rebuilt.as_tensor(), stack), slices.noise.deviation / signal
 
 
-def matched(reference: Stack, stack: Stack) -> Part:
-    """Motion, likeness and gain of a stack. A stack that is not alike keeps a gain of 1, and is not seen."""
+def matched(reference: Stack, stack: Stack, fit: Part | None = None) -> Part:
+    """Motion, likeness and gain of a stack. A stack that is not alike keeps a gain of 1, and is not seen.
+
+    `fit`, of their splines, has its likeness and its relation, and the motion from which a precise one is found.
+    """
     first = reference.rebuilt
     slice_spacing = max(one.measured.acquisition.slice_spacing for one in (reference, stack))
     if stack is reference:
         ones = torch.ones(first.shape)
         return Part(np.eye(4), 1.0, 1.0, ones, _weight(stack, ones, slice_spacing, np.eye(4), first), 1.0)
-    motion = register(first, stack.rebuilt, reference.head)
-    alike = likeness(first, stack.rebuilt, motion, resolution(first, [reference.measured, stack.measured]))
+    motion = register(first, stack.rebuilt, reference.head, None if fit is None else fit.motion)
+    apart = resolution(first, [reference.measured, stack.measured])
+    alike = likeness(first, stack.rebuilt, motion, apart) if fit is None else fit.likeness
     if alike < ALIKE:
         return Part(motion, alike, 0.0, torch.ones(first.shape), torch.zeros(first.shape))
     values, seen = placed(stack.rebuilt, first, motion, order=1)  # a gain is fitted to what is much smoother
@@ -128,7 +145,7 @@ def matched(reference: Stack, stack: Stack) -> Part:
     motion = register(first, MetaTensor(evened, affine=stack.rebuilt.affine), reference.head, motion)
     values, seen = placed(stack.rebuilt, first, motion, order=1)
     field = gain_field(first, reference.head, values, seen, slice_spacing)
-    close = relation(first, reference.head, values * field, seen, slice_spacing)
+    close = relation(first, reference.head, values * field, seen, slice_spacing) if fit is None else fit.relation
     return Part(motion, alike, close, field, _weight(stack, seen, slice_spacing, motion, first))
 
 

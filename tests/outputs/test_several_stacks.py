@@ -14,7 +14,7 @@ from scripts.inputs import dicom
 from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
 from scripts.method.weights import write_card
-from scripts.outputs.stack_facts import make_together
+from scripts.outputs.stack_facts import check_fits, make_together
 from scripts.rebuild.consistency import reconcile
 from scripts.rebuild.motion import Motion
 from scripts.rebuild.rebuilt import Rebuilt
@@ -113,12 +113,31 @@ def test_a_stack_outside_of_the_dataset_of_the_first_is_named_by_its_path(head, 
     assert outcomes(bundle.out) == ["complete already"]
 
 
+def made(rebuilt):
+    """The volume of two rebuilt stacks, and the facts on each."""
+    measured = [one.slices for one in rebuilt]
+    return make_together("ab", measured, check_fits("ab", measured), rebuilt)
+
+
+def test_a_stack_that_does_not_fit_is_said_before_a_network_runs(head, bundle, log, identity):
+    """These weights are broken, which is found where they run."""
+    files, write = head
+    torch.save({name: torch.full_like(one, torch.nan) for name, one in identity.state_dict().items()}, bundle.weights)
+    write_card(bundle.weights, CARD)
+    with pytest.raises((SystemExit, RuntimeError)):
+        bundle([files[0], write("t2_coronal", stack_of(person(1), 1))], together=True)
+    order = [
+        one for text in log.messages for one in ("is left out and rebuilt alone", "weights give NaN") if one in text
+    ]
+    assert order[:2] == ["is left out and rebuilt alone", "weights give NaN"]
+
+
 @pytest.mark.parametrize(("noise", "mm", "named"), [(0, 0, False), (50, 0, False), (0, 0.6, True)])
 def test_stacks_of_a_still_head_tell_of_no_motion_and_those_of_a_restless_one_do(noise, mm, named):
     """Noise explains what it explains; resampling leaves a part of the signal in the stack that is not the first."""
     first, second = (stack_of(person(), axis, noise=noise) for axis in (2, 0))
     each = [replace(one, rebuilt=onto_its_slices(one)) for one in (first, restless(second, mm) if mm else second)]
-    said = [fact["Warnings"] for fact in make_together("ab", [Rebuilt(one.measured, one.rebuilt) for one in each])[1]]
+    said = [fact["Warnings"] for fact in made([Rebuilt(one.measured, one.rebuilt) for one in each])[1]]
     assert any("may have moved within this stack" in " ".join(one) for one in said) == named
 
 
@@ -136,7 +155,7 @@ def test_each_stack_whose_head_moved_between_its_packages_is_named():
 
     def said(*motions):
         rebuilt = [Rebuilt(one.measured, one.rebuilt, motion=how) for one, how in zip(stacks, motions)]
-        return [" ".join(fact["Warnings"]) for fact in make_together("ab", rebuilt)[1]]
+        return [" ".join(fact["Warnings"]) for fact in made(rebuilt)[1]]
 
     words = (
         "b: the head moved by 1.0 mm and 1.0 degrees between even and odd slices; set --motion true to take them back"
@@ -147,7 +166,7 @@ def test_each_stack_whose_head_moved_between_its_packages_is_named():
 def test_stacks_within_which_the_head_moved_are_left_out_by_name():
     stacks = [restless(stack_of(person(), axis, 4.0, noise=20), 1.5, seed) for seed, axis in enumerate((2, 0))]
     given = [Rebuilt(one.measured, one.rebuilt) for one in stacks]
-    alone, (first, second) = make_together("ab", given)
+    alone, (first, second) = made(given)
     assert alone is given[0] and (first["Share"], second["Share"]) == (1, 0)
     assert "b is left out and rebuilt alone: it would take the result away from the slices" in second["Warnings"][0]
 

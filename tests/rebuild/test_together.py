@@ -13,7 +13,7 @@ from scripts.rebuild.disputes import disputes
 from scripts.rebuild.gain import ONE_CONTRAST, coarse, gain_field, relation
 from scripts.rebuild.registration import ALIKE, angle_and_shift
 from scripts.rebuild.stacks import Part, Stack
-from scripts.rebuild.together import FLOOR, reconciled, together, trusted, unmeasured
+from scripts.rebuild.together import FLOOR, fitting, reconciled, together, trusted, unmeasured
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.tissue import head_mask
@@ -130,6 +130,20 @@ def test_one_rising_curve_is_one_contrast_and_anything_else_takes_no_part(contra
     _, parts = together(stacks)
     assert parts[1].likeness > ALIKE and parts[1].belongs == one and (one or parts[1].share == 0)
     assert parts[1].relation > ONE_CONTRAST + 0.03 if one else parts[1].relation < ONE_CONTRAST - 0.05
+
+
+def test_what_belongs_is_told_before_any_stack_is_rebuilt_and_stays_so():
+    """By splines, from which the precise motion is found."""
+    stacks = [stack_of(person(), 2), stack_of(moved(person(), MOVE), 0), stack_of(person(1), 1)]
+    stacks.append(stack_of(enhanced(person()).float(), 1))
+    fits = fitting([stack.measured for stack in stacks])
+    assert [fit.belongs for fit in fits] == [True, True, False, False]
+    assert fits[2].likeness < ALIKE < fits[3].likeness and fits[3].relation < ONE_CONTRAST
+    inside = [k for k, fit in enumerate(fits) if fit.belongs]
+    volume, parts = together([stacks[k] for k in inside], [fits[k] for k in inside])
+    whole, whole_parts = together(stacks[:2])
+    assert in_head(volume, whole) > 40 and np.allclose(parts[1].motion, whole_parts[1].motion, atol=0.05)
+    assert (parts[1].likeness, parts[1].relation) == (fits[1].likeness, fits[1].relation)
 
 
 @pytest.mark.parametrize(("share", "one"), [(0.87, False), (0.89, True)])
