@@ -30,6 +30,7 @@ MODULES = (  # whose constants the page shares
         "inputs.transforms",
         "inputs.names",
         "inputs.identity",
+        "inputs.heads",
         "inputs.roles",
         "inputs.kinds",
         "inputs.headers",

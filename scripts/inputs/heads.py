@@ -38,4 +38,4 @@ def of_files(paths: Iterable[Path]) -> dict[Path, Head]:
         shared = max(counts.values(), default=0) > 1
         found |= {path: (str(where), token if shared else "") for path, token in tokens.items()}
     sizes = Counter(found.values())
-    return {path: head if sizes[head] <= MOST else (*head, path.name) for path, head in found.items()}
+    return {path: head if sizes[head] <= MOST else (*head, str(path)) for path, head in found.items()}

@@ -29,7 +29,7 @@ ACQUIRED = {  # AcquisitionContrast, and the third word of ImageType of enhanced
     "STIR": "STIR",
 }
 DENIED = {"T1w": "T2w FLAIR", "T2w": "T1w FLAIR", "FLAIR": "T1w", "PDw": "T1w T2w FLAIR"}  # of names, by times
-NO = "no none not non nil na without wo ohne sans sin senza sem zonder unknown false".split()  # begin a denied agent's
+NO = "no none not na without wo".split()  # begin the name of an agent that was not given
 NO_VOLUME = re.compile(r"0+([.,]0+)?(?![.,]?\d)")
 REMARK = "its name says {}, its times are those of {}"
 UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them in {}. Give the DICOM series"

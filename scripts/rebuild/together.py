@@ -43,8 +43,8 @@ TIMES = 2.0  # a stack's own disagreement; a result farther off its slices has a
 def fitting(each: Sequence[Slices]) -> list[Part]:
     """Which stacks show the first one's head in its contrast, before any is rebuilt: a part for each (`Part.belongs`).
 
-    Cubic splines of the slices are registered and compared. They take seconds, and tell heads and contrasts apart as
-    rebuilt volumes do (docs/benchmarks_appendix.md).
+    Cubic splines of the slices are registered and compared. They tell heads apart as sharp volumes do, and most
+    contrasts. A contrast agent may lie in finer detail, so `together` compares contrasts again.
     """
     first, *others = (Stack.splined(one).tissue.above_floor for one in each)
     return [matched(first, first), *(matched(first, one) for one in others)]
@@ -60,7 +60,7 @@ def together(stacks: Sequence[Stack], fits: Sequence[Part | None] = ()) -> tuple
 
     Args:
         stacks: one or more, of one contrast; not constant. Any angle may lie between them.
-        fits: of `fitting`, for each of them; without them it is the rebuilt volumes that are compared.
+        fits: of `fitting`, for each of them; without them the rebuilt volumes say whether heads are alike.
 
     Returns:
         `(X', Y', Z')`, and a part for each stack. Where the first alone is left, the volume is its own.
@@ -127,7 +127,7 @@ def _own_and_noise(stack: Stack) -> tuple[float, float]:
 def matched(reference: Stack, stack: Stack, fit: Part | None = None) -> Part:
     """Motion, likeness and gain of a stack. A stack that is not alike keeps a gain of 1, and is not seen.
 
-    `fit`, of their splines, has its likeness and its relation, and the motion from which a precise one is found.
+    `fit`, of their splines, has its likeness, and the motion from which a precise one is found.
     """
     first = reference.rebuilt
     slice_spacing = max(one.measured.acquisition.slice_spacing for one in (reference, stack))
@@ -145,7 +145,7 @@ def matched(reference: Stack, stack: Stack, fit: Part | None = None) -> Part:
     motion = register(first, MetaTensor(evened, affine=stack.rebuilt.affine), reference.head, motion)
     values, seen = placed(stack.rebuilt, first, motion, order=1)
     field = gain_field(first, reference.head, values, seen, slice_spacing)
-    close = relation(first, reference.head, values * field, seen, slice_spacing) if fit is None else fit.relation
+    close = relation(first, reference.head, values * field, seen, slice_spacing)
     return Part(motion, alike, close, field, _weight(stack, seen, slice_spacing, motion, first))
 
 

@@ -1,7 +1,9 @@
-"""Slices that were acquired by turns, every other one first: they may stand in that order, or differ in brightness.
+"""Slices that stand in the order of their times or names, or differ in brightness, as those acquired by turns may.
 
 In a right stack neighbours are the most alike. docs/limits.md has the figures of the real stacks that were tried.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,7 +18,12 @@ FEWEST = 8  # slices that tell
 TISSUE = 0.1  # of the range of tissue; brighter pixels show it
 MUCH = 0.3  # of the largest slice's tissue; slices of less say little of their neighbours
 PIXELS = 64  # along each edge of a slice, about, that are compared
-ORDERS = "the odd ones, then the even ones", "the even ones, then the odd ones"  # counted from 1
+ORDERS: dict[str, Callable[[int], list[int]]] = {  # for people, who count from 1 -> slices as they stand, of so many
+    "the odd ones, then the even ones": lambda count: sorted(range(count), key=lambda k: (k % 2, k)),
+    "the even ones, then the odd ones": lambda count: sorted(range(count), key=lambda k: (1 - k % 2, k)),
+    "every third one, by turns": lambda count: sorted(range(count), key=lambda k: (k % 3, k)),
+    "that of their numbers as words, 1, 10, 11, 2": lambda count: sorted(range(count), key=lambda k: str(k + 1)),
+}
 DISORDER = "its slices stand in another order than that of their places: {}"
 CROSS_TALK = (
     "every other slice, slice {} first, is {:.2f} times as bright as its neighbours, as where slices are excited too "
@@ -48,8 +55,7 @@ def disorder(volume: Tensor, axis: int, tissue_range: IntensityRange) -> str:
         both = shown[first] & shown[second]
         return float(unlike[first, second][both].mean()) if both.any() else np.inf
 
-    odd, even = np.arange(0, count, 2), np.arange(1, count, 2)
-    places = {said: np.argsort(np.concatenate(halves)) for said, halves in zip(ORDERS, ((odd, even), (even, odd)))}
+    places = {said: np.argsort(order(count)) for said, order in ORDERS.items()}
     best = min(places, key=lambda said: apart(places[said]))
     return DISORDER.format(best) if apart(places[best]) < NEARER * apart(np.arange(count)) else ""
 

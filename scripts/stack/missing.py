@@ -74,17 +74,20 @@ def missing_slices(odd: Mapping[int, str], count: int) -> dict[int, str]:
 def _copies(slices: Tensor, hole: float, least: float) -> dict[int, str]:
     """Slices that repeat their neighbour. The one of the two is left out that is less alike the slice beyond it.
 
-    Where more than half repeat it, all slices are one, and none is a copy.
+    Where more than a quarter repeat it, one program made the copies: all are the second of the two, or all the first,
+    so that the rest stays even. Where more than half repeat it, all slices are one, and none is a copy.
     """
-    found = {}
+    later = dict[int, float]()  # first of two -> how much more it is alike the slice beyond it than the second
     for first in range(len(slices) - 1):
         one, other = slices[first], slices[first + 1]
         tissue = (one > SHOWN * hole) | (other > SHOWN * hole)
         if tissue.sum() <= least or (one == other)[tissue].float().mean() <= COPIED:
             continue
         before, after = slices[max(first - 1, 0)], slices[min(first + 2, len(slices) - 1)]
-        later = _correlation(one, before) > _correlation(other, after)
-        found[first + later] = COPY.format(first + (not later) + 1)
+        later[first] = _correlation(one, before) - _correlation(other, after)
+    if len(later) > ODD * len(slices):
+        later = dict.fromkeys(later, sum(later.values()))
+    found = {first + (by > 0): COPY.format(first + (by <= 0) + 1) for first, by in later.items()}
     return found if len(found) <= TWICE * len(slices) else {}
 
 

@@ -1,8 +1,10 @@
 """Laws of what joins, what guides and what is left alone: standards decide, names order, and a reason is given."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -13,7 +15,7 @@ from pydicom.dataelem import DataElement, RawDataElement
 from benchmarks.names import layouts
 from scripts.inputs import bids, dicom
 from scripts.inputs.examination import MOST_GUIDES, grouped, roles, say_what_could_guide
-from scripts.inputs.heads import heads
+from scripts.inputs.heads import heads, of_files
 from scripts.inputs.identity import TIMES as TIMES_READ
 from scripts.inputs.identity import by_times
 from scripts.inputs.names import contrast_of
@@ -86,7 +88,7 @@ def test_sidecars_tell_contrasts_apart(one, other, why, volume):
     assert told is None if why is None else why in told
 
 
-DENIED = ["", "NONE", "No", "NO CONTRAST", "N/A", "-", "0", "0 ml", "w/o", "W/O GAD", "ohne", "not given"]
+DENIED = ["", "NONE", "No", "NO CONTRAST", "N/A", "-", "0", "0 ml", "w/o", "W/O GAD", "without", "not given"]
 GIVEN = ["GADOLINIUM", "Gadovist", "7.5 ml Dotarem", "0.1 mmol/kg Gd", "YES", "W CONTRAST", "钆布醇"]
 
 
@@ -236,6 +238,16 @@ def test_loose_files_of_one_head_share_a_folder_and_the_first_token_of_their_nam
     for name, path in paths.items():
         found.setdefault(of[path], []).append(name)
     assert sorted(map(sorted, found.values())) == sorted(expected)
+
+
+@pytest.mark.parametrize("name", ["{}_T1", "T1_{}", "scan_{}", "T1_{}/scan"])
+def test_pairs_that_are_compared_grow_with_the_files_of_a_folder_and_not_with_their_square(name):
+    """Each scan is beside all others of its head. No examination has so many files."""
+    for count, most in ((40, 40**2), (41, 41), (1000, 1000), (2000, 2000)):
+        heads = Counter(of_files(Path("study") / f"{name.format(f'p{k}')}.nii" for k in range(count)).values())
+        assert sum(size**2 for size in heads.values()) <= most, (count, max(heads.values()))
+    heads = of_files(Path("study") / f"p{k // 4}_{k % 4}.nii" for k in range(4000))
+    assert sorted(Counter(heads.values()).values()) == [4] * 1000
 
 
 def test_whoever_is_scanned_the_own_guide_is_among_the_first_three_candidates(tmp_path):

@@ -143,7 +143,9 @@ def test_what_belongs_is_told_before_any_stack_is_rebuilt_and_stays_so():
     volume, parts = together([stacks[k] for k in inside], [fits[k] for k in inside])
     whole, whole_parts = together(stacks[:2])
     assert in_head(volume, whole) > 40 and np.allclose(parts[1].motion, whole_parts[1].motion, atol=0.05)
-    assert (parts[1].likeness, parts[1].relation) == (fits[1].likeness, fits[1].relation)
+    assert parts[1].likeness == fits[1].likeness
+    _, (_, other) = together([stacks[0], stacks[3]], [fits[0], replace(fits[3], relation=1.0)])
+    assert not other.belongs and other.share == 0, "contrasts are compared again"
 
 
 @pytest.mark.parametrize(("share", "one"), [(0.87, False), (0.89, True)])

@@ -80,8 +80,8 @@ def test_beyond_a_quarter_blank_slices_and_copies_are_missing_and_others_are_sai
     for k in faulty:
         odd[..., k] = slices[..., k - 1] if fault == "copies" else FAULTS[fault](slices, k)
     stack = stack_of(odd)
-    if fault == "copies":  # either of two; the first two show little tissue
-        assert [k // 2 for k in stack.missing] == [*range(1, 6)]
+    if fault == "copies":  # all the second of two, or all the first; the first two show little tissue
+        assert [*stack.missing] in ([*range(3, 12, 2)], [*range(2, 11, 2)])
     else:
         assert [*stack.missing] == [*faulty] * left_out
     assert sum("None of these is left out" in line for line in stack.warnings) == (not left_out)

@@ -17,6 +17,7 @@ const { ACQUIRED, BEST, DENIED, ISOTROPIC, NO, NO_VOLUME, OPEN, PARALLEL, REMARK
 };
 const { ENHANCED } = constants.headers;
 const { WEIGHTED } = constants.kinds;
+const { MOST } = constants.heads;
 
 /** A patient's name and ID; empty where they are none. @type {(said: Said) => string[]} */
 export const namesOf = (said) =>
@@ -82,14 +83,22 @@ function subjectOf(folder, name, root) {
   return of ? { where: above, subject: of, session: visit } : undefined;
 }
 
-/** The head of each of some scans: by standards, else the folder and the first token of the name, where two share one. @type {(found: Found[]) => (one: Found) => string} */
+/** The head of each of some scans: by standards, else the folder and the first token of the name, where two share one. No head has more than `MOST` files.
+ * @type {(found: Found[]) => (one: Found) => string} */
 export function headsOf(found) {
+  const loose = found.filter(({ identity }) => !identity.head.length);
+  const counted = (/** @type {string[]} */ keys) => keys.reduce((all, key) => all.set(key, (all.get(key) ?? 0) + 1), /** @type {Map<string, number>} */ (new Map()));
   const token = (/** @type {Found} */ { files }) => firstToken(files[0].name.replace(/\.nii(\.gz)?$/i, ""));
   const place = (/** @type {Found} */ { identity }) => placeOf(identity.folder);
-  const loose = found.filter(({ identity }) => !identity.head.length);
-  const isShared = (/** @type {Found} */ own) => loose.some((one) =>
-    token(one) && place(one) === place(own) && loose.some((other) => other !== one && token(other) === token(one) && place(other) === place(own)));
-  return (own) => JSON.stringify(own.identity.head.length ? own.identity.head : [place(own), isShared(own) ? token(own) : ""]);
+  const tokens = counted(loose.filter(token).map((one) => JSON.stringify([place(one), token(one)])));
+  const shared = new Set([...tokens].flatMap(([key, count]) => (count > 1 ? [JSON.parse(key)[0]] : [])));
+  const group = (/** @type {Found} */ one) => [place(one), shared.has(place(one)) ? token(one) : ""];
+  const sizes = counted(loose.map((one) => JSON.stringify(group(one))));
+  return (own) => {
+    if (own.identity.head.length) return JSON.stringify(own.identity.head);
+    const head = group(own);
+    return JSON.stringify((sizes.get(JSON.stringify(head)) ?? 0) > MOST ? [...head, own.files[0].path ?? own.files[0].name] : head);
+  };
 }
 
 /** A standard says the contrast, else times that contradict the name, else the name, else times.

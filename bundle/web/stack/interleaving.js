@@ -19,10 +19,9 @@ export function disorder(volume, axis) {
     const pairs = order.slice(1).map((k, before) => [order[before], k]).filter((pair) => pair.every((k) => areas[k] > MUCH * most));
     return pairs.length ? pairs.reduce((sum, [a, b]) => sum + 1 - correlation(slices[a], slices[b]), 0) / pairs.length : Infinity;
   };
-  const [odd, even] = [0, 1].map((rest) => every.filter((k) => k % 2 === rest));
-  const found = [[...odd, ...even], [...even, ...odd]].map((stands, k) => (
-    { said: ORDERS[k], far: apart(every.map((place) => stands.indexOf(place))) }
-  ));
+  const turns = (/** @type {number} */ count) => Array.from({ length: count }, (_, rest) => every.filter((k) => k % count === rest));
+  const orders = [turns(2).flat(), turns(2).toReversed().flat(), turns(3).flat(), every.map((k) => String(k + 1)).sort().map((k) => Number(k) - 1)];
+  const found = orders.map((stands, k) => ({ said: ORDERS[k], far: apart(every.map((place) => stands.indexOf(place))) }));
   const best = found.reduce((a, b) => (b.far < a.far ? b : a));
   return best.far < NEARER * apart(every) ? filled(DISORDER, [best.said]) : "";
 }

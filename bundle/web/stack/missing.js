@@ -58,7 +58,7 @@ function find(volume, axis) {
 /** Slices that repeat their neighbour. The one of the two is left out that is less alike the slice beyond it.
  * @type {(slices: Float32Array[], hole: number, least: number) => Map<number, string>} */
 function copies(slices, hole, least) {
-  const found = new Map();
+  const later = new Map(); // first of two -> how much more it is alike the slice beyond it than the second
   for (let first = 0; first + 1 < slices.length; first++) {
     const [one, other] = [slices[first], slices[first + 1]];
     let [tissue, equal] = [0, 0];
@@ -67,9 +67,13 @@ function copies(slices, hole, least) {
     }
     if (tissue <= least || equal <= COPIED * tissue) continue;
     const [before, after] = [slices[Math.max(first - 1, 0)], slices[Math.min(first + 2, slices.length - 1)]];
-    const later = +(correlation(one, before) > correlation(other, after));
-    found.set(first + later, written(COPY, [first + 2 - later]));
+    later.set(first, correlation(one, before) - correlation(other, after));
   }
+  const [all, isRule] = [[...later.values()].reduce((sum, by) => sum + by, 0), later.size > ODD * slices.length]; // of one program
+  const found = new Map([...later].map(([first, own]) => {
+    const by = +((isRule ? all : own) > 0);
+    return [first + by, written(COPY, [first + 2 - by])];
+  }));
   return found.size <= TWICE * slices.length ? found : new Map(); // where more repeat it, all slices are one
 }
 
