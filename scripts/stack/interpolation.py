@@ -1,10 +1,10 @@
 """Thick slices on the fine grid: by the nearest slice, which the networks start from, or by a spline, their rival."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
-from monai.data import MetaTensor
 from scipy.interpolate import make_interp_spline
 from torch import Tensor
 
@@ -64,17 +64,17 @@ def at_spacing(image: Tensor, axis: int, spacing: float, wanted: float) -> Tenso
 
 
 def respaced(
-    volume: MetaTensor, axis: int, spacing: float, resampled: Callable[[Tensor, int, float, float], Tensor] = resample
-) -> MetaTensor:
-    """A `(1, X, Y, Z)` volume with another spacing along an axis, in mm, centred on the same point."""
+    volume: Any, axis: int, spacing: float, resampled: Callable[[Tensor, int, float, float], Tensor] = resample
+) -> Any:
+    """A `(1, X, Y, Z)` `MetaTensor` with another spacing along an axis, in mm, centred on the same point."""
     affine, count = volume.affine.numpy(), volume.shape[1 + axis]
     array = resampled(volume.as_tensor(), axis, float(grid.voxel_spacing(affine)[axis]), spacing)
     affine = grid.respaced_affine(affine, axis, count, array.shape[1 + axis], spacing)
-    return MetaTensor(array, affine=torch.from_numpy(affine), meta=grid.meta_without_affine(volume))
+    return type(volume)(array, affine=torch.from_numpy(affine), meta=grid.meta_without_affine(volume))
 
 
-def with_square_pixels(volume: MetaTensor, slice_axis: int, edge: float) -> MetaTensor:
-    """A `(1, X, Y, Z)` volume whose pixels have edges of `edge` mm."""
+def with_square_pixels(volume: Any, slice_axis: int, edge: float) -> Any:
+    """A `(1, X, Y, Z)` `MetaTensor` whose pixels have edges of `edge` mm."""
     result = volume
     for axis in (a for a in range(3) if a != slice_axis):
         result = respaced(result, axis, edge)

@@ -64,7 +64,7 @@ if HAS_ITK:
                 data=np.stack([SCAN] * 3),
                 more="kinds: RGB-color domain domain domain\n",
             ),
-            r"scan\.nrrd has 4 axes of 3, 6, 7, 5 \(RGB-color",
+            r"scan\.nrrd has 3 values in each voxel",
         ),
         ("NRRD with sheared directions", nrrd("(1,0,0) (0,1,0) (0,1,4)"), "scan.nrrd.*(sheared|cannot be read)"),
         ("NRRD cut within its voxels", rewritten(lambda d: d[:-100], nrrd()), "scan.nrrd cannot be read"),

@@ -133,14 +133,14 @@ def test_nan_of_the_background_is_no_signal_and_within_the_head_it_is_refused(wr
 
 
 @pytest.mark.slow  # to import ITK
-def test_an_nrrd_file_of_several_volumes_is_named_by_its_axes(refusal, tmp_path):
+def test_an_nrrd_file_of_several_volumes_is_refused_by_their_number(refusal, tmp_path):
     pytest.importorskip("itk")
     path = tmp_path / "four.nrrd"
     header = "NRRD0004\ntype: short\ndimension: 4\nsizes: 2 4 5 6\nkinds: list domain domain domain\nencoding: raw\n"
     place = "space: left-posterior-superior\nspace directions: none (1,0,0) (0,1,0) (0,0,4)\nspace origin: (0,0,0)\n"
     path.write_bytes(f"{header}{place}endian: little\n\n".encode() + bytes(2 * 240))
     said = refusal(load, str(path))
-    assert "four.nrrd has 4 axes of 2, 4, 5, 6 (list, domain, domain, domain): expected a 3-D volume" in said
+    assert "four.nrrd has 2 values in each voxel: expected one. Save one volume of it." in said
 
 
 @pytest.mark.slow  # to import ITK
