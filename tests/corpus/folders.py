@@ -152,7 +152,11 @@ CORPUS: list[tuple[str, Maker, str]] = [
     ("a full disk", before(full_disk), "scan.*([Ff]ile too large|No space)"),
     # sidecars
     ("a sidecar with null", sidecar('{"SliceThickness": null}', keep=True), "correct"),
-    ("a thickness in the wrong unit", sidecar('{"SliceThickness": 0.004}'), "SliceThickness of the sidecar scan.json is 0.004: expected"),
+    (
+        "a thickness in the wrong unit",
+        sidecar('{"SliceThickness": 0.004}'),
+        "SliceThickness of the sidecar scan.json is 0.004: expected",
+    ),
     ("a broken sidecar", sidecar('{"SliceThickness": '), r"scan\.json cannot be read.*remove it"),
     ("a sidecar nested without end", sidecar('{"x": ' + "[" * 200000), r"scan\.json cannot be read"),
     ("a BIDS scan", bids("sub-1/anat/sub-1_T2w.nii.gz", nifti(), [("T2w.json", '{"SliceThickness": 3}')]), "correct"),
