@@ -21,8 +21,8 @@ from torch import Tensor
 TAPERS = (0.6, 0.75)  # of the way to the band's end, where its fall begins; an earlier one looks like texture
 WIDEST = 3.0  # pixels; scanners rarely interpolate further
 PATCH = 24  # pixels; edge of the patches whose spectra are looked at, and a third of it at least
-FLATTEST = 0.3  # of a slice's patches in the head
-ODD = 2.0  # times the power of the median slice, or one over it; slices beyond do not count
+FLATTEST = 0.3  # of the patches in the head
+ODD = 4.0  # times the power of the median slice, or one over it; slices beyond do not count
 LOWEST = 2.5 / 16  # per pixel; what is coarser is anatomy
 FALL = 5  # exponent of the spectrum of anatomy
 FAINT = 0.01  # of the power at low frequencies; what is less is as good as none
@@ -33,8 +33,7 @@ ROUGH = tuple(np.arange(1.0, WIDEST + 0.05, 0.1).round(1).tolist())  # widths th
 FINE = tuple(np.arange(1.0, 1.625, 0.05).round(2).tolist())  # and the second look, in shares of those
 NOISY = 0.5  # of the least power inside the band is noise, however much texture explains
 HELD = 0.3  # of the power; a band that lets less through says nothing of levels
-WITHIN = 0.9  # of the acquired pixels' widths, as one look finds them; the next look then sees the band's end
-WIDER = 1.25  # times the first look's widths; where the second look finds wider pixels, a third one follows
+WITHIN = 0.9  # of the acquired pixels' widths, as the first look finds them; the second look then sees the band's end
 
 
 @dataclass(frozen=True)
@@ -145,12 +144,11 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
     no noise, and a flat one no texture. Texture of 1 % of the range or less cannot be told from noise, and the other
     way round: docs/benchmarks_appendix.md says how far.
 
-    Slices are looked at as they are, for the band, and again with patches that hold as many acquired pixels as those of
-    slices that nobody interpolated. There no part of the spectrum is empty. Pixels of three times the image's leave the
-    first look nothing to see, so a third one may follow.
+    Slices are looked at twice: as they are, for the band, and with patches that hold as many acquired pixels as those
+    of slices that nobody interpolated. There no part of the spectrum is empty.
 
-    Patches are the flattest ones in the head of each slice, and not dark: there, noise of magnitude images is weaker.
-    Slices that are quieter or louder than most do not count.
+    Patches are the flattest ones in the head, and not dark: there, noise of magnitude images is weaker. Slices that are
+    quieter or louder than most do not count.
 
     Args:
         volume: `(X, Y, Z)` on the CPU, not constant, from the scan's floor up: 0 is no signal.
@@ -160,15 +158,9 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
         The noise in the units of the volume; 0 where no patch fits into the slices.
     """
     slices, inside = (np.moveaxis(one.numpy(), slice_axis, 0) for one in (volume, head))
-
-    def again(seen: Noise) -> Noise:
-        first, second = (max(1.0, WITHIN * width) for width in seen.widths)
-        return _fitted(slices, inside, (first, second), FINE)
-
     rough = _fitted(slices, inside, (1.0, 1.0), ROUGH)
-    found = again(rough)
-    wider = any(new > WIDER * old for new, old in zip(found.widths, rough.widths))
-    return again(found) if wider else found
+    first, second = (max(1.0, WITHIN * width) for width in rough.widths)
+    return _fitted(slices, inside, (first, second), FINE)
 
 
 def _fitted(slices: np.ndarray, inside: np.ndarray, pixels: tuple[float, float], widths: tuple[float, ...]) -> Noise:
@@ -260,14 +252,14 @@ def _spectrum(slices: np.ndarray, inside: np.ndarray, pixels: tuple[float, float
     lowest = np.arange(-2, 3)
     coarse = power[:, lowest[:, None], lowest].sum((1, 2))
     flattest = [np.quantile(coarse[number == one], FLATTEST) for one in range(1 + number[-1])]
-    flat = coarse <= np.take(flattest, number)
-    power, number = power[flat], number[flat]
-    for axis in (1, 2):  # of positive and negative frequencies the mean
-        power = (power + np.roll(np.flip(power, axis), 1, axis)) / 2
-    power = power[:, : size // 2 + 1, : size // 2 + 1]
-    levels = np.bincount(number, power.sum((1, 2)) - power[:, :3, :3].sum((1, 2))) / np.bincount(number)  # of slices
+    own = coarse <= np.take(flattest, number)
+    levels = np.bincount(number[own], (power.sum((1, 2)) - coarse)[own]) / np.bincount(number[own])  # of slices
     usual = (levels * ODD >= np.median(levels)) & (levels <= ODD * np.median(levels))
-    return power[usual[number]].mean(0)
+    power, coarse = power[usual[number]], coarse[usual[number]]
+    mean = power[coarse <= np.quantile(coarse, FLATTEST)].mean(0)
+    for axis in (0, 1):  # of positive and negative frequencies the mean
+        mean = (mean + np.roll(np.flip(mean, axis), 1, axis)) / 2
+    return mean[: size // 2 + 1, : size // 2 + 1]
 
 
 def _patches(slices: np.ndarray, inside: np.ndarray, sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ def test_training_uses_the_papers_objectives():
     loss = stacked.get_parsed_content("train#trainer#loss_function").loss
     assert loss.ssim_weight == paper.SSIM_WEIGHT and loss.epsilon < 0.01  # absolute errors
     config = parser("train.yaml")
-    assert config["stages#stage2#loss#delta"] == paper.HUBER_DELTA
+    assert of_stage(stacked, "stage2").get_parsed_content("loss").delta == paper.HUBER_DELTA
     assert stacked["ceta_weight"] == paper.CETA_WEIGHT
     assert config["alpha"] == paper.ENDPOINT_ALPHA
     assert config["ceta_gap"] == paper.CETA_GAP
@@ -48,12 +48,12 @@ def test_contrasts_change_before_the_acquisition():
 
 @pytest.mark.parametrize("stage", ["stage1", "stage2"])
 def test_training_uses_the_papers_optimiser(stage):
-    config = of_stage(parser("train.yaml"), stage)
+    config = of_stage(parser("train.yaml", "models/large.yaml", "paper/paper.yaml"), stage)
     optimizer = config["optimizer"]
     assert optimizer["_target_"] == "torch.optim.AdamW"
     assert optimizer["weight_decay"] == paper.WEIGHT_DECAY
     assert tuple(optimizer.get("betas", (0.9, 0.999))) == paper.ADAMW_BETAS
-    assert config["max_norm"] == paper.GRADIENT_CLIP
+    assert config.get_parsed_content("max_norm") == paper.GRADIENT_CLIP
 
 
 def test_paper_yaml_is_the_papers_training():

@@ -3,7 +3,7 @@ import constants from "../model/constants.js";
 import { percentile } from "./intensity.js";
 import { clamp, otherAxes, reorder } from "./volume.js";
 
-const { TAPERS, PATCH, FLATTEST, ODD, LOWEST, FALL, FAINT, ROUNDING, MANY, NOISY, HELD, WITHIN, WIDER, FEW, ROUGH, FINE, rician } = constants.noise;
+const { TAPERS, PATCH, FLATTEST, ODD, LOWEST, FALL, FAINT, ROUNDING, MANY, NOISY, HELD, WITHIN, FEW, ROUGH, FINE, rician } = constants.noise;
 
 /** @type {(values: number[]) => number} */
 const sum = (values) => values.reduce((all, x) => all + x, 0);
@@ -42,13 +42,11 @@ export function magnitude(signal, deviation) {
 }
 
 /** The noise that slices show, from their floor up: deviation in their units, and what the scanner measured of k-space. They are looked
- * at as they are, and with patches that hold as many acquired pixels as those of slices that nobody interpolated, once or twice.
+ * at twice: as they are, and with patches that hold as many acquired pixels as those of slices that nobody interpolated.
  * @type {(volume: Volume, axis: number, head: Volume) => Noise} */
 export function noiseOf(volume, axis, head) {
-  const again = (/** @type {Noise} */ { widths }) => fitted(volume, axis, head, widths.map((width) => Math.max(1, WITHIN * width)), FINE);
   const rough = fitted(volume, axis, head, [1, 1], ROUGH);
-  const found = again(rough);
-  return found.widths.some((width, k) => width > WIDER * rough.widths[k]) ? again(found) : found;
+  return fitted(volume, axis, head, rough.widths.map((width) => Math.max(1, WITHIN * width)), FINE);
 }
 
 /** The noise whose spectrum fits best, of both shapes and all tapers; `pixels` of the image make an acquired one at least, and widths
@@ -127,18 +125,19 @@ function spectrum(volume, axis, head, pixels) {
       const along = across.map((wave) => down.map((y) => product(wave, own, y * wide)));
       for (const other of ofRows) for (const f of half) for (const g of half) power[f][g] += product(other[f], along[g], 0) ** 2 / (high * wide);
     }
-    const signs = (/** @type {number} */ f) => (f ? 2 : 1); // positive and negative ones
+    const signs = (/** @type {number} */ f) => (f % (size / 2) ? 2 : 1); // positive and negative ones
     const coarse = [0, 1, 2].flatMap((f) => [0, 1, 2].map((g) => signs(f) * signs(g) * power[f][g]));
-    const fine = half.flatMap((f) => half.map((g) => (Math.max(f, g) > 2 ? power[f][g] : 0)));
+    const fine = half.flatMap((f) => half.map((g) => (Math.max(f, g) > 2 ? signs(f) * signs(g) * power[f][g] : 0)));
     return { slice: Math.floor(one.place / (N * M)), power, coarse: sum(coarse), fine: sum(fine) };
   });
-  const ofSlices = [...Array(S).keys()].map((s) => powers.filter(({ slice }) => slice === s)).filter((own) => own.length).map((own) => {
-    const flattest = percentile(own.map(({ coarse }) => coarse).sort((a, b) => a - b), 100 * FLATTEST);
-    const flat = own.filter(({ coarse }) => coarse <= flattest);
-    return { flat, level: mean(flat.map(({ fine }) => fine)) };
-  });
-  const middle = percentile(ofSlices.map(({ level }) => level).sort((a, b) => a - b), 50);
-  const usual = ofSlices.filter(({ level }) => level * ODD >= middle && level <= ODD * middle).flatMap(({ flat }) => flat);
+  const flattest = (/** @type {typeof powers} */ some) => {
+    const most = percentile(some.map(({ coarse }) => coarse).sort((a, b) => a - b), 100 * FLATTEST);
+    return some.filter(({ coarse }) => coarse <= most);
+  };
+  const ofSlices = [...Array(S).keys()].map((s) => powers.filter(({ slice }) => slice === s)).filter((own) => own.length);
+  const levels = ofSlices.map((own) => mean(flattest(own).map(({ fine }) => fine)));
+  const middle = percentile([...levels].sort((a, b) => a - b), 50);
+  const usual = flattest(ofSlices.filter((_, k) => levels[k] * ODD >= middle && levels[k] <= ODD * middle).flat());
   return half.map((f) => half.map((g) => mean(usual.map(({ power }) => power[f][g]))));
 }
 
