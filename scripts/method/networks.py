@@ -129,6 +129,7 @@ class VelocityNetwork(nn.Module):
     ):
         super().__init__()
         self.estimate = estimate
+        self.unit = DETAIL  # TorchScript reads no constants of a module
         self.embedding = TimeThicknessEmbedding(width, noise)
         self.unet = UNet(channels, self.embedding.dim, norm, 1 + estimate, block)
         zero_module(self.unet.conv_out)
@@ -147,7 +148,7 @@ class VelocityNetwork(nn.Module):
         if z is None:
             raise ValueError("this velocity network sees the estimate: give it z.")
         detail, gain = xt - z, modulation[:, -1:, None, None]
-        return gain * detail + DETAIL * self.unet(torch.cat([z, detail / DETAIL], dim=1), modulation)
+        return gain * detail + self.unit * self.unet(torch.cat([z, detail / self.unit], dim=1), modulation)
 
     def forward(self, xt: Tensor, thickness: Tensor, t: Tensor, z: Tensor | None = None) -> Tensor:
         """The velocity at a state of the path.

@@ -206,7 +206,9 @@ def test_drift_takes_it_and_refines_its_rows(drift):
 
 
 @pytest.mark.slow
-def test_it_compiles(drift):
+@pytest.mark.parametrize("sees", [{}, {"estimate": True, "block": 2}])
+def test_it_compiles(drift, sees):
+    drift.velocity = perturb(VelocityNetwork((4, 8), width=8, noise=True, **sees))
     stored = io.BytesIO()
     torch.jit.save(torch.jit.script(drift), stored)
     stored.seek(0)

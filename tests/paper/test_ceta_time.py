@@ -13,7 +13,7 @@ from tests.train.test_batches import PAIRED, THICK, batch, flow_batch
 def test_ceta_at_a_time_of_its_own_sees_each_pair_again_beside_the_flows_samples(drift):
     data, pairs = batch(), len(PAIRED)
     torch.manual_seed(0)
-    _, plain, (lengths, _), _ = flow_batch(drift.apn)(data, "cpu")
+    _, plain, (lengths, _, _), _ = flow_batch(drift.apn)(data, "cpu")
     torch.manual_seed(0)
     timed = TimedFlowBatch(drift.apn, PrecisionInferer(bfloat16=False), paper.ENDPOINT_ALPHA, ceta_time=0.25)
     xt, path, (thickness, t, z), _ = timed(data, "cpu")
