@@ -88,6 +88,16 @@ def test_beyond_a_quarter_blank_slices_and_copies_are_missing_and_others_are_sai
     assert sum("taken for a missing slice" in line for line in stack.warnings) == len(stack.missing)
 
 
+@pytest.mark.parametrize("step", [-1, 1])
+def test_of_many_copies_those_are_missing_whose_places_are_others(step):
+    """More than a quarter repeat the slice before, or the one behind."""
+    true = scan_of(smooth_head((48, 56, 100))).as_tensor()[0]
+    odd, faulty = true.clone(), [4, 6, 8, 11, 13, 15]  # of 20
+    for k in faulty:
+        odd[..., k] = true[..., k + step]
+    assert [*stack_of(odd).missing] == faulty
+
+
 @pytest.mark.parametrize(("length", "found"), [(3, True), (4, False)])
 def test_up_to_three_slices_in_a_row_are_missing_and_more_are_another_matter(length, found):
     many = scan_of(smooth_head((48, 56, 100))).as_tensor()[0].clone()  # 20 slices: four are less than a quarter
