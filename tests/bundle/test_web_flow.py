@@ -12,7 +12,6 @@ from monai.bundle import ConfigParser
 
 import drift_mri
 from benchmarks import shipped_network
-from bundle.web.export import parts, write
 from scripts.method.flow import grid_noise
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.weights import read_card, save_weights
@@ -28,6 +27,9 @@ VELOCITY = {"channels": [8, 16], "width": 8, "norm": False, "noise": True, "esti
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Weights whose flow starts at noise, their config, and the page's modules with them."""
+    pytest.importorskip("onnx", reason="onnx is not installed: pip install '.[export]'")
+    from bundle.web.export import parts, write
+
     folder = tmp_path_factory.mktemp("flow")
     network = Drift(shipped_network().apn, perturb(VelocityNetwork(**VELOCITY), scale=0.03)).eval()
     card = replace(read_card(ROOT / "models" / "model.pt"), start_noise=START, n_max=MOST, error_map=None)
