@@ -269,13 +269,16 @@ class DriftInferer(PlaneInferer):
     def flow(  # type: ignore[override]  # of one network alone
         self, head: Tensor, box: tuple[slice, ...], others: Sequence[int], slices: Slices, network: Drift
     ) -> Tensor:
-        """The flow from noise at its start: an Euler step on the planes along either in-plane axis, in turn."""
+        """The flow from noise at its start: an Euler step on the planes along either in-plane axis, in turn.
+
+        A single step leads to the mean, in which noise becomes nothing: it begins at the estimate itself.
+        """
         a, device = slices.acquisition, device_of(network)
         times = euler_times(self.steps_for(a)[0]).to(device, torch.float32)
         if not self.start_noise or len(times) == 1:
             return head
         modulations = network.modulations(slices.lengths(others[0]).to(device), times)
-        x = noisy_start(head, grid_noise(slices.fine_shape)[box], self.start_noise)
+        x = noisy_start(head, grid_noise(slices.fine_shape)[box], self.start_noise if len(times) > 2 else 0.0)
         for n, other in zip(range(len(times) - 1), cycle(others)):
 
             def step(both: Tensor, n: int = n) -> Tensor:

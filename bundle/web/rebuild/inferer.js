@@ -113,10 +113,10 @@ async function fine(slices, networks, progress, steps, guide) {
   return volume;
 }
 
-/** The flow from noise at its start: an Euler step on the planes along either in-plane axis, in turn.
+/** The flow from noise at its start: an Euler step on the planes along either in-plane axis, in turn. A single one begins at the estimate.
  * @type {(head: Volume, noise: Volume, deviation: number, modulations: Float32Array[], others: number[], sliceAxis: number, networks: Networks[], count: (planes: number) => void) => Promise<Volume>} */
 async function flow(head, noise, deviation, modulations, others, sliceAxis, networks, count) {
-  let x = map(head, (z, k) => z + deviation * noise.data[k]);
+  let x = modulations.length > 1 ? map(head, (z, k) => z + deviation * noise.data[k]) : head;
   for (const [n, modulation] of modulations.entries()) {
     const other = others[n % others.length];
     const order = [3 - sliceAxis - other, sliceAxis, other];
