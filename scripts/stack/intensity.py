@@ -17,6 +17,7 @@ NEGATIVE = 0.05  # of the voxels that are not zero; padding and the undershoot o
 DIMMEST = 1 / 3  # of the head's typical intensity; noise of a twelfth of it reaches this in one voxel in 2,000
 BRIGHTEST = 5.0  # times the head's typical intensity; of 54 scans none has a voxel in 20,000 above it
 NEAR, CROWD = 0.1, 0.1  # a floor has a crowd, a share of all voxels, near it, in typical intensities
+DEAD = 1e-4  # of all voxels are few enough to be dead ones: far below all others, they are no floor
 PADDED = 0.01  # of the voxels hold the one value that is padding; more negative ones than this may move a floor
 FAR = 1.5  # typical intensities from the floor to padding anywhere; the air of standardised scans is nearer
 NOTHING = 1e-4  # of the intensity of half of the strength; less is no signal
@@ -168,7 +169,8 @@ def _floor(values: np.ndarray, ordered: np.ndarray) -> float:
     """The intensity of no signal: 0, as in magnitude images, but for two kinds of scans.
 
     A standardised scan has many negative voxels: its floor is its 0.1th percentile. A raised scan has many voxels near
-    its darkest one, which is positive: its floor is that one. A crop without air has few voxels so dark.
+    its darkest one, which is positive: its floor is that one. A crop without air has few voxels so dark. Some dead
+    voxels far below all others take no part.
 
     Padding is no floor: one negative value of many voxels that lies far below all others, or in a corner of the field
     and below the air of the others.
@@ -185,11 +187,14 @@ def _floor(values: np.ndarray, ordered: np.ndarray) -> float:
     filled = ordered[ordered != 0]  # a mask leaves zeros
     if np.searchsorted(filled, 0.0) > NEGATIVE * len(filled):
         return float(np.percentile(filled, LOWER_PERCENTILE))
-    darkest = float(ordered[0])
-    if darkest <= 0:
+    darkest, others = float(ordered[0]), float(ordered[int(DEAD * len(ordered))])
+    if others <= 0:
         return 0.0
-    near = np.searchsorted(ordered, darkest + NEAR * _typical(values, ordered, darkest), side="right")
-    return darkest if near > CROWD * len(ordered) else 0.0
+    margin = NEAR * _typical(values, ordered, others)
+    if darkest < others - margin:
+        darkest = others
+    near = np.searchsorted(ordered, darkest + margin, side="right")
+    return darkest if 0 < darkest and near > CROWD * len(ordered) else 0.0
 
 
 def _typical(values: np.ndarray, ordered: np.ndarray, low: float, without_tail: bool = False) -> float:

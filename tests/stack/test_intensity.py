@@ -153,6 +153,15 @@ def test_a_raised_scan_begins_at_its_floor_and_a_crop_of_tissue_at_zero(floor):
     assert intensity_range(smooth_head()[10:-10, 10:-10, 10:-10]).low == 0
 
 
+@pytest.mark.parametrize("dead", [0.0, -3.0, 100.0])
+def test_dead_voxels_are_no_floor(dead):
+    """Three voxels of a raised scan, and of a crop of tissue, which has no floor of its own either way."""
+    raised, tissue = 500 + filling(smooth_head(), 0.3, 20.0), 500 + smooth_head()[10:-10, 10:-10, 10:-10]
+    for volume, floor in ((raised, 500), (tissue, 0)):
+        volume.view(-1)[:3] = dead
+        assert intensity_range(volume).low == pytest.approx(floor, abs=3)
+
+
 def ramp(low, high, share):
     return torch.linspace(low, high, round(10000 * share))
 

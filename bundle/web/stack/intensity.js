@@ -2,7 +2,7 @@
 import constants from "../model/constants.js";
 import { AXES, indexAlong, map, strides } from "./volume.js";
 
-const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, PADDED, FAR, NOTHING, MINORITY, RELATED, VARIED, TAIL, HOT, BROAD, LOUDEST, SKIRT, FADED, HEM } =
+const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, DEAD, PADDED, FAR, NOTHING, MINORITY, RELATED, VARIED, TAIL, HOT, BROAD, LOUDEST, SKIRT, FADED, HEM } =
   constants.intensity;
 
 /** How many of the ordered values are less than `x`, or, with `equals`, not greater.
@@ -110,10 +110,11 @@ function floor(volume, ordered) {
   }
   const filled = ordered.filter((x) => x !== 0); // a mask leaves zeros
   if (below(filled, 0) > NEGATIVE * filled.length) return percentile(filled, LOWER_PERCENTILE);
-  const darkest = ordered[0];
-  if (darkest <= 0) return 0;
-  const near = below(ordered, darkest + NEAR * typicalIntensity(volume, ordered, darkest), true);
-  return near > CROWD * ordered.length ? darkest : 0;
+  const others = ordered[Math.trunc(DEAD * ordered.length)];
+  if (others <= 0) return 0;
+  const margin = NEAR * typicalIntensity(volume, ordered, others);
+  const darkest = ordered[0] < others - margin ? others : ordered[0]; // dead voxels are no floor
+  return darkest > 0 && below(ordered, darkest + margin, true) > CROWD * ordered.length ? darkest : 0;
 }
 
 /** Whether a corner of the field of view holds a value. @type {(volume: Volume, value: number) => boolean} */
