@@ -99,38 +99,42 @@ def densities(rows: pd.DataFrame, columns: Sequence[str]) -> Figure:
 
 def scatter(
     rows: pd.DataFrame,
-    x: str,
+    x: str | Sequence[str],
     y: str,
     labels: Sequence[str] | None = None,
     joined: Sequence[str] | None = None,
+    thicknesses: Sequence[float] | None = None,
 ) -> Figure:
-    """The mean of one column against the mean of another: a marker for each label, a line for each thickness.
+    """The mean of one column against the mean of others: a marker for each label, a line for each thickness.
 
     Args:
         rows: of an experiment.
-        x: column.
+        x: column, or a column for each panel.
         y: column, on a logarithmic axis. Rows without it show the PSNR in the head, or SSIM against that, on a linear
             axis.
         labels: of the rows that are shown; null for all.
         joined: labels that the line joins, in this order; null for all, in the order of `x`.
+        thicknesses: of the slices that are shown, mm; null for all.
     """
-    rows, found = _shown(rows, x, [y], labels)
-    y = found[0] if found else "ssim" if x == "psnr_head" else "psnr_head"
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    panel = figure.subplots()
-    means = rows.groupby(["slice_thickness", "label"], sort=False)[[x, y]].mean()
+    columns = [x] if isinstance(x, str) else list(x)
+    rows, found = _shown(rows, columns[0], [y], labels)
+    rows = rows if thicknesses is None else rows[rows["slice_thickness"].isin(thicknesses)]
+    figure = Figure(figsize=(2 + 5 * len(columns), 4.5), layout="constrained")
     markers = dict(zip(rows["label"].unique(), cycle("os^vD<>pPXh*8d")))
-    for thickness, part in means.groupby(level=0):
-        part = part.droplevel(0).sort_values(x)
-        path = part if joined is None else part.reindex(joined)
-        (line,) = panel.plot(path[x], path[y], lw=1, label=f"{thickness:g} mm")
-        for label, (across, up) in zip(part.index, part.to_numpy()):
-            panel.plot(across, up, markers[label], color=line.get_color(), ms=5)
-    for label, marker in markers.items():
-        panel.plot([], [], marker, color="grey", ms=5, label=label)
-    panel.set(xlabel=METRICS.get(x, (HEADINGS.get(x, x),))[0], ylabel=METRICS.get(y, (y,))[0])
-    panel.set_yscale("log" if found else "linear")
-    figure.legend(loc="outside right upper", fontsize=8)
+    for name, panel in zip(columns, figure.subplots(1, len(columns), squeeze=False)[0]):
+        up = found[0] if found else "ssim" if name == "psnr_head" else "psnr_head"
+        means = rows.groupby(["slice_thickness", "label"], sort=False)[[name, up]].mean()
+        for thickness, part in means.groupby(level=0):
+            part = part.droplevel(0).sort_values(name)
+            path = part if joined is None else part.reindex(joined)
+            (line,) = panel.plot(path[name], path[up], lw=1, label=f"{thickness:g} mm")
+            for label, place in zip(part.index, part.to_numpy()):
+                panel.plot(*place, markers[label], color=line.get_color(), ms=5)
+        for label, marker in markers.items():
+            panel.plot([], [], marker, color="grey", ms=5, label=label)
+        panel.set(xlabel=METRICS.get(name, (HEADINGS.get(name, name),))[0], ylabel=METRICS.get(up, (up,))[0])
+        panel.set_yscale("log" if found else "linear")
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     return figure
 
 
