@@ -60,7 +60,6 @@ class Case:
     noise: float = 0.0  # of the slices, as a share of the range
     moved: bool = False  # every second slice is measured after the head has moved
     lesion: bool = False  # the neighbourhood of the small lesion that faded most
-    sharp: bool = False  # the result of --sharp beside the default, in place of errors
 
 
 CASES = (
@@ -74,8 +73,6 @@ CASES = (
     Case("fails-lesion", "ljubljana-19", "FLAIR", AXIAL, 5.0, CORONAL, lesion=True),
     Case("noisy", "ds002748-34", "T1w", CORONAL, 5.0, AXIAL, 0.62, noise=0.04),
     Case("moved", "ds002748-33", "T1w", CORONAL, 5.0, AXIAL, 0.62, moved=True),
-    Case("sharp-t1w", "ds002748-31", "T1w", CORONAL, 5.0, AXIAL, 0.62, sharp=True),
-    Case("sharp-flair", "ljubljana-19", "FLAIR", AXIAL, 5.0, CORONAL, 0.45, sharp=True),
 )
 
 
@@ -136,7 +133,7 @@ def picture(planes, circle):
     return Image.open(drawn).convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE)
 
 
-def shown(case, items, rebuilder, sharp_rebuilder, folder):
+def shown(case, items, rebuilder, folder):
     """Draws a case. Returns its row."""
     item = items[case.subject, case.contrast]
     truth = read_volume(item["label"])
@@ -146,8 +143,6 @@ def shown(case, items, rebuilder, sharp_rebuilder, folder):
         guide = read_volume(items[case.subject, case.guide]["label"])
         drawn = drawn_guide(guide, np.random.default_rng(0), MOTION, SHADING, GUIDE_NOISE)
         placed = rebuilder.place(rebuilder.guide_scan(Slices.of(drawn)), Slices.of(thick))
-    if case.sharp:
-        default, rebuilder = rebuilder(Slices.of(thick)).volume.as_tensor(), sharp_rebuilder
     rebuilt = rebuilder(Slices.of(thick), placed)
     result, acquisition = rebuilt.volume.as_tensor(), Acquisition.of(thick)
     nearest, cubic = (interpolate(thick.as_tensor()[0], acquisition, how) for how in ("nearest", "cubic"))
@@ -173,14 +168,11 @@ def shown(case, items, rebuilder, sharp_rebuilder, folder):
     planes = {
         f"{case.thickness:g} mm slices": seen(nearest, low, high, "gray"),
         "cubic spline": seen(cubic, low, high, "gray"),
+        "DRIFT, guided" if placed else "DRIFT": seen(result, low, high, "gray"),
+        "truth": seen(sharp, low, high, "gray"),
+        "error": seen((result - sharp).abs() * head, 0.0, scale, "magma"),
+        "error map": seen(width * head, 0.0, scale, "magma"),
     }
-    if case.sharp:
-        planes["DRIFT"] = seen(default, low, high, "gray")
-    name = "DRIFT, --sharp" if case.sharp else "DRIFT, guided" if placed else "DRIFT"
-    planes |= {name: seen(result, low, high, "gray"), "truth": seen(sharp, low, high, "gray")}
-    if not case.sharp:
-        planes["error"] = seen((result - sharp).abs() * head, 0.0, scale, "magma")
-        planes["error map"] = seen(width * head, 0.0, scale, "magma")
     picture(planes, circle).save(folder / f"{case.name}.png", optimize=True)
     inside = ((result - sharp).abs() <= width)[head].float().mean().item()
     return {
@@ -201,11 +193,11 @@ def main():
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES])
     options = parser.parse_args()
     overrides = {"ckpt_path": options.ckpt_path, "inferer::progress": False, "error_map": True}
-    rebuilders = [shipped_config(**overrides, sharp=sharp).get_parsed_content("rebuilder") for sharp in (False, True)]
+    rebuilder = shipped_config(**overrides).get_parsed_content("rebuilder")
     items = {(i["subject"], i["contrast"]): i for i in sharp_volumes(options.datalist, "validation")}
     options.folder.mkdir(parents=True, exist_ok=True)
     chosen = [case for case in CASES if options.only is None or case.name in options.only]
-    rows = [shown(case, items, *rebuilders, options.folder) for case in chosen]
+    rows = [shown(case, items, rebuilder, options.folder) for case in chosen]
     print(markdown({name: [row[name] for row in rows] for name in rows[0]}))
 
 
