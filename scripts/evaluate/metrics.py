@@ -12,7 +12,6 @@ from monai.metrics import PSNRMetric, SSIMMetric
 from scipy import ndimage, stats
 from torch import Tensor
 
-from ..method.calibration import BOXES, Calibration, box_means
 from ..stack.grid import check_pair
 from ..stack.intensity import data_range
 
@@ -131,26 +130,6 @@ def lesion_contrast_kept(prediction: Tensor, truth: Tensor, sizes: Tensor, below
 def covered(error: Tensor, width: Tensor, mask: Tensor) -> float:
     """The share of a mask's voxels where the error's magnitude is within the half-width; NaN for an empty mask."""
     return (error <= width)[mask].double().mean().item()
-
-
-def regions_covered(difference: Tensor, width: Tensor, head: Tensor, calibration: Calibration, voxel: float) -> float:
-    """The share of regions of the head whose mean is off by no more than its 95 % error bar; NaN where none fits in.
-
-    The regions are cubes of `BOXES` voxels along an edge. Each edge counts the same.
-
-    Args:
-        difference: prediction less truth.
-        width: half-widths of 90 %.
-        head: bool.
-        voxel: volume in mm3.
-    """
-    shares = []
-    for edge in BOXES:
-        errors, squares = (box_means(volume, head, edge) for volume in (difference, width**2))
-        if len(errors):
-            bars = calibration.region_factor(voxel * edge**3) * np.sqrt(squares)
-            shares.append(np.mean(np.abs(errors) <= bars))
-    return float(np.mean(shares)) if shares else math.nan
 
 
 def width_and_rank(error: Tensor, width: Tensor, head: Tensor) -> dict[str, float]:

@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from monai.data import MetaTensor
@@ -39,7 +38,6 @@ from .metrics import (
     lesion_contrast_kept,
     lesion_sizes,
     psnr,
-    regions_covered,
     ssim,
     width_and_rank,
 )
@@ -170,10 +168,6 @@ class Truth:
         found["lesion_coverage"] = math.nan
         if self.lesion_sizes is not None:
             found["lesion_coverage"] = covered(error, width, self.lesion_sizes.as_tensor()[0] > 0)
-        voxel = float(np.prod(voxel_spacing(self.sharp.affine)))
-        found["region_coverage"] = regions_covered(
-            prediction - self.volume, width, self.head, error_map.calibration, voxel
-        )
         return {**found, **width_and_rank(error, width, self.head)}
 
     def measure(self, prediction: Tensor, acquisition: Acquisition) -> dict[str, float]:

@@ -33,7 +33,6 @@ METRICS = {
     "small_lesions": ("of small lesions", 2),
     **{f"coverage_{level}": (f"coverage at {level} %", 3) for level in (50, 70, 90, 95, 99)},
     "lesion_coverage": ("coverage at 90 % in lesions", 3),
-    "region_coverage": ("coverage of regions' means at 95 %", 3),
     "error_width": ("width over constant", 2),
     "error_rank": ("rank correlation with error", 2),
     "sharpness": ("sharpness", 3),

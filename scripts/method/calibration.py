@@ -11,12 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.functional import avg_pool3d
 
 from ..errors import InputError, is_number
 
@@ -24,8 +20,6 @@ LEVELS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.985, 0.995) 
 LEAST, MOST = 0.5, 0.99  # confidence
 NEAR = 0.1  # of a thickness; as far beyond the calibrated ones their factor holds
 SURE = 0.9  # share of people in whom intervals hold as much as the confidence says
-BOXES = (2, 4, 8, 16)  # voxels along an edge; regions whose mean errors are looked at
-FULL = 0.99  # share of a box that lies in the head
 QUIET, TYPICAL = 5e-3, 5e-3  # noise of slices, as a share of their range: the least that counts, and the one of scale 1
 
 
@@ -48,7 +42,6 @@ class Calibration:
         thicknesses: of the slices that were simulated, in mm, in ascending order.
         people: for each person and thickness the quantiles at `LEVELS`.
         exponents: of `scan_scale`.
-        regions: of `region_factor`: the volume in mm3 within which errors go together, the exponent, and a factor.
         guided: for each thickness, how much narrower intervals are where a whole, sharp guide is: a factor. Empty for
             none.
     """
@@ -56,7 +49,6 @@ class Calibration:
     thicknesses: Sequence[float]
     people: Sequence[Sequence[Sequence[float]]]
     exponents: tuple[float, float]
-    regions: tuple[float, float, float]
     guided: Sequence[float] = ()
 
     def __post_init__(self) -> None:
@@ -103,15 +95,6 @@ class Calibration:
             f"error map: slices of {thickness:.3g} mm are beyond the {least:g} to {most:g} mm that were calibrated. "
             "It may hold more or less than it says"
         )
-
-    def region_factor(self, volume: float) -> float:
-        """Half-width of the 95 % interval of a region's mean, over the root mean square of its voxels' 90 % ones.
-
-        Errors of neighbours go together, so the mean of many voxels gains less than the root of their number. The
-        region's volume is in mm3.
-        """
-        together, exponent, factor = self.regions
-        return factor * decay(volume, together, exponent) ** 0.5
 
 
 @dataclass(frozen=True)
@@ -162,19 +145,6 @@ def scan_scale(exponents: tuple[float, float], spacing_ratio: float, noise: floa
     """
     gap, noisy = exponents
     return float(spacing_ratio**gap * (max(noise, QUIET) / TYPICAL) ** noisy)
-
-
-def decay(volume: np.ndarray | float, together: float, exponent: float) -> Any:
-    """Variance of a region's mean error over the variance of a voxel's error, by the region's volume in mm3."""
-    return (1 + volume / together) ** -exponent
-
-
-def box_means(volume: Tensor, head: Tensor, edge: int) -> np.ndarray:
-    """Means of `volume`, `(X, Y, Z)`, over the cubes of `edge` voxels that lie in the head, `(X, Y, Z)` bool."""
-    if min(volume.shape) < edge:
-        return np.zeros(0)
-    means, share = avg_pool3d(torch.stack([volume, head.to(volume)])[:, None], edge)[:, 0]
-    return means[share > FULL].double().numpy()
 
 
 def quantiles(scores: np.ndarray) -> list[float]:

@@ -32,7 +32,6 @@ REGIONS = "_regions.csv"
 WHOLE_NUMBERS = 2**24  # which float32 tells apart
 SEEN = 0.5  # of a region; of one that lies less in the field of view, its mean is not known
 WHOLE = 0.9  # of a region; one that lies less in the field of view is cut
-FITTED = 0.9  # confidence of the voxels' half-widths that regions' were fitted with
 
 
 def error_stem(stem: Path) -> Path:
@@ -89,7 +88,7 @@ def write_error_map(
         write_json(written[-1], {"Description": _said(maps), **kept(scan.path)[0]})
     if maps.regions is not None:
         written.append(file_of(error_stem(scan.page), REGIONS))
-        cut = write_regions(written[-1], rebuilt.volume, width, maps, error_map.thickness)
+        cut = write_regions(written[-1], rebuilt.volume, width, maps.regions)
         for warning in cut:
             logger.warning(f"{scan.name}: {warning}")
     if outside := error_map.calibration.outside(error_map.thickness):
@@ -136,33 +135,30 @@ def regions_on(labels: str, shape: Sequence[int], affine: Tensor) -> tuple[np.nd
     return regions, volumes
 
 
-def write_regions(path: Path, result: MetaTensor, width: MetaTensor, maps: ErrorMaps, thickness: float) -> list[str]:
-    """Writes a table: each label's voxels, volume, mean and the half-width of the mean's 95 % interval.
+def write_regions(path: Path, result: MetaTensor, width: MetaTensor, labels: str) -> list[str]:
+    """Writes a table: each label's voxels, volume, mean and the mean of its voxels' half-widths.
 
-    The errors of neighbours go together. So a mean's error is not the voxels' error over the root of their number
-    (`Calibration.region_factor`). A region that lies less than half in the field of view has neither.
+    Errors along a tissue's border have one sign: a mean over it does not gain by the number of its voxels. So the
+    table counts on no error that cancels another. A region that lies less than half in the field of view has neither.
 
     Args:
         result, width: `(X, Y, Z)`, the volume with its affine, and its error map.
-        thickness: of the slices, in mm.
+        labels: path of the label map.
 
     Returns:
         Warnings: a line for each region that the field of view cuts.
     """
-    calibration: Any = maps.calibration
-    regions, whole = regions_on(str(maps.regions), result.shape, result.affine)
+    regions, whole = regions_on(labels, result.shape, result.affine)
     volumes, halves = (volume.as_tensor().double().numpy() for volume in (result, width))
-    factors = [calibration.factor(thickness, one) for one in (FITTED, maps.confidence)]
     voxel = float(np.prod(voxel_spacing(result.affine)))
     rows = []
     for label in np.unique(regions[regions != 0]):
         inside = regions == label
         size = voxel * int(inside.sum())
-        half = np.sqrt(np.mean(halves[inside] ** 2)) * factors[0] / factors[1] * calibration.region_factor(size)
         seen = size >= SEEN * whole[int(label)]
-        mean = (f"{volumes[inside].mean():.6g}", f"{half:.4g}") if seen else ("", "")
+        mean = (f"{volumes[inside].mean():.6g}", f"{halves[inside].mean():.4g}") if seen else ("", "")
         rows.append((label, int(inside.sum()), f"{size:.6g}", *mean))
-    table = pd.DataFrame(rows, columns=["label", "voxels", "volume_mm3", "mean", "half_width_95"])
+    table = pd.DataFrame(rows, columns=["label", "voxels", "volume_mm3", "mean", "half_width"])
     with whole_file(path) as partial:
         table.to_csv(partial, index=False, lineterminator="\n")
     sizes = {label: voxel * int((regions == label).sum()) / volume for label, volume in whole.items() if label}

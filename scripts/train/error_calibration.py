@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from monai.data import MetaTensor
 from monai.transforms import ResampleToMatch
-from scipy.optimize import least_squares
 
 from ..errors import logger
-from ..method.calibration import BOXES, QUIET, TYPICAL, Calibration, box_means, decay, quantiles, scan_scale
+from ..method.calibration import QUIET, TYPICAL, Calibration, quantiles, scan_scale
 from ..method.networks import Drift
 from ..method.weights import read_card, write_card
 from ..rebuild.error_map import expected_error
@@ -46,10 +45,8 @@ class Case(NamedTuple):
     Attributes:
         kind: of `KINDS`, for people.
         group: index of the slices' thickness.
-        voxel: volume in mm3.
         scores: of voxels of the head, errors over expected ones.
         guided: the same with each guide.
-        boxes: edge in voxels -> of each box mean error over the root mean square of expected ones.
         trained: whether the networks were trained on the person. Such a case says only how much narrower guided
             intervals are: in a ratio, the smaller errors of training nearly cancel.
     """
@@ -59,31 +56,9 @@ class Case(NamedTuple):
     group: int
     spacing_ratio: float
     noise: float
-    voxel: float
     scores: np.ndarray
-    boxes: Mapping[int, np.ndarray]
     guided: Sequence[np.ndarray] = ()
     trained: bool = False
-
-
-def fit_regions(volumes: np.ndarray, ratios: Sequence[np.ndarray]) -> tuple[float, float, float]:
-    """`Calibration.regions` from boxes.
-
-    Args:
-        volumes: of the boxes, in mm3, `(n,)`.
-        ratios: for each of these, mean errors over the root mean square of the voxels' 90 % half-widths.
-    """
-    spread = np.log([np.mean(one**2) for one in ratios])
-
-    def off(parameters: np.ndarray) -> np.ndarray:
-        level, together, exponent = parameters
-        return level + np.log(decay(volumes, np.exp(together), exponent)) - spread
-
-    start = (spread[0], np.log(volumes[0]), 0.5)
-    _, together, exponent = least_squares(off, start, bounds=((-np.inf, -5, 0), (np.inf, 15, 2))).x
-    size = [np.abs(one) / decay(volume, np.exp(together), exponent) ** 0.5 for one, volume in zip(ratios, volumes)]
-    factor = np.quantile(np.concatenate(size), 0.95)
-    return float(f"{np.exp(together):.4g}"), float(f"{exponent:.4g}"), float(f"{factor:.4g}")
 
 
 def fit_scale(cases: Sequence[Case]) -> tuple[float, float]:
@@ -142,20 +117,17 @@ def calibrate(
                 )
                 slices = Slices.of(scanned(sharp, acquired, Noise(noise), generator))
                 beside = guides if (profile, ratio, noise) == KINDS[0] else []
-                scores, boxes = list[np.ndarray](), dict[int, np.ndarray]()
+                scores = list[np.ndarray]()
                 for guide in (None, *beside):
                     rebuilt = rebuilder(slices, guide)
                     result = rebuilt.volume.as_tensor()
                     expected = expected_error(slices, result, rebuilt.spread, network, device)
                     score = ((result - truth).abs() / expected)[head].numpy()
                     scores.append(chance.choice(score, min(KEPT, len(score)), replace=False))
-                    for side in BOXES if guide is None and not known else ():
-                        errors, squares = (box_means(one, head, side) for one in (result - truth, expected**2))
-                        boxes[side] = errors / np.sqrt(squares)
                 kept, *by_guides = scores
-                noisy, voxel = slices.noise_share, float(np.prod(spacing))
+                noisy = slices.noise_share
                 kind = f"profile {profile}, spacing {ratio:g}, noise {noise:g}"
-                cases.append(Case(item["subject"], kind, group, ratio, noisy, voxel, kept, boxes, by_guides, known))
+                cases.append(Case(item["subject"], kind, group, ratio, noisy, kept, by_guides, known))
                 below = ", guided ".join(f"{np.quantile(one, 0.9):.2f}" for one in scores)
                 logger.info(f"{item['label']}, {thickness:g} mm, {kind}: 90 % of scores are below {below}")
     for (kind, group), shares in left_out(cases, thicknesses).items():
@@ -195,15 +167,7 @@ def fitted(cases: Sequence[Case], thicknesses: Sequence[float]) -> Calibration:
     for case, scale in zip(cases, scales):
         scores[case.person][case.group].append(case.scores / scale)
     people = [[quantiles(np.concatenate(one)) for one in rows] for rows in scores.values()]
-    calibration = Calibration(thicknesses, people, exponents, (1.0, 0.0, 1.0), guided)
-    factors = [calibration.factor(thickness, 0.9) for thickness in thicknesses]
-    ratios = {
-        edge: np.concatenate([case.boxes[edge] / (factors[case.group] * scale) for case, scale in zip(cases, scales)])
-        for edge in BOXES
-    }
-    filled = [edge for edge in BOXES if len(ratios[edge])]
-    volumes = np.array(filled) ** 3 * np.mean([case.voxel for case in cases])
-    return replace(calibration, regions=fit_regions(volumes, [ratios[edge] for edge in filled]))
+    return Calibration(thicknesses, people, exponents, guided)
 
 
 def in_place(guide: MetaTensor, truth: MetaTensor) -> PlacedGuide:

@@ -1,6 +1,5 @@
 """Columns of the paired evaluation that say whether error maps keep their word."""
 
-from dataclasses import replace
 from functools import partial
 
 import nibabel as nib
@@ -10,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.coverage import draw as coverage_picture
-from scripts.evaluate.metrics import covered, regions_covered, width_and_rank
+from scripts.evaluate.metrics import covered, width_and_rank
 from scripts.evaluate.paired import NOMINAL, by_networks, evaluate
 from scripts.rebuild.error_map import ErrorMaps
 from scripts.rebuild.inferer import DriftInferer
@@ -41,17 +40,6 @@ def test_a_constant_gains_nothing_whatever_it_is():
     assert covered(error, constant, torch.zeros_like(HEAD)) != covered(error, constant, torch.zeros_like(HEAD))  # NaN
 
 
-def test_regions_are_covered_where_their_bars_are_as_wide_as_their_errors():
-    """White errors of one size: the mean of a box has the size over the root of its voxels."""
-    chance = torch.Generator().manual_seed(0)
-    difference, head = torch.randn(64, 64, 64, generator=chance), torch.ones(64, 64, 64, dtype=torch.bool)
-    white = replace(CALIBRATION, regions=(1.0, 1.0, 1.96 / 1.645))
-    width = torch.full_like(difference, 1.645)
-    assert regions_covered(difference, width, head, white, 1.0) == pytest.approx(0.95, abs=0.03)
-    assert regions_covered(difference, width / 2, head, white, 1.0) == pytest.approx(0.67, abs=0.05)
-    assert regions_covered(difference, width, torch.zeros_like(head), white, 1.0) != 0.0  # NaN
-
-
 def table(tmp_path, calibration, lesions=True):
     write_phantom(tmp_path / "a.nii.gz", 0)
     mask = np.zeros((30, 26, 24), np.float32)
@@ -68,7 +56,7 @@ def table(tmp_path, calibration, lesions=True):
 def test_the_columns_are_the_methods_with_a_map_alone_and_change_nothing_else(tmp_path):
     rows = table(tmp_path, CALIBRATION)
     own = [f"coverage_{100 * level:.0f}" for level in NOMINAL]
-    own += ["lesion_coverage", "region_coverage", "error_width", "error_rank"]
+    own += ["lesion_coverage", "error_width", "error_rank"]
     assert rows.loc["DRIFT", own].notna().all() and rows.loc[["plain", "cubic spline"], own].isna().all(axis=None)
     assert rows.loc["DRIFT", "psnr"] == rows.loc["plain", "psnr"]
     coverage = rows.loc["DRIFT", own[:5]].to_numpy(float)

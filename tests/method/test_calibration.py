@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from scripts.errors import InputError
 from scripts.method.calibration import (
     QUIET,
     TYPICAL,
     Calibration,
-    box_means,
     confidence_level,
     over_people,
     quantiles,
@@ -26,7 +24,7 @@ def people(*scales, count=4000):
 
 
 def calibration(*scales):
-    return Calibration([3.0, 5.0], people(*scales), (0.7, 0.1), (30.0, 0.4, 1.0))
+    return Calibration([3.0, 5.0], people(*scales), (0.7, 0.1))
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9, 0.95, 0.99])
@@ -61,7 +59,7 @@ def test_a_guide_makes_intervals_narrower_by_what_was_measured_at_most():
 
 
 def test_thicknesses_beyond_the_calibrated_ones_are_named():
-    found = Calibration([3.0, 4.0, 5.0], [3 * people(1.0)[0][:1]], (0.7, 0.1), (30.0, 0.4, 1.0))
+    found = Calibration([3.0, 4.0, 5.0], [3 * people(1.0)[0][:1]], (0.7, 0.1))
     assert [bool(found.outside(mm)) for mm in (2.5, 2.8, 4.0, 5.4, 5.6)] == [True, False, False, False, True]
     assert "slices of 7 mm are beyond the 3 to 5 mm" in found.outside(7.0)
 
@@ -75,22 +73,6 @@ def test_gaps_and_noise_make_a_scan_less_sure():
     assert scan_scale(exponents, 1.0, 2 * QUIET) == pytest.approx(2**0.1), "more than that counts"
 
 
-def test_means_over_boxes_of_the_head_alone():
-    volume = torch.arange(64.0).reshape(4, 4, 4)
-    head = torch.ones(4, 4, 4, dtype=torch.bool)
-    head[0, 0, 0] = False
-    means = box_means(volume, head, 2)
-    assert len(means) == 7 and volume[:2, :2, :2].mean().item() not in means
-    assert volume[2:, 2:, 2:].mean().item() in means
-    assert len(box_means(volume, head, 8)) == 0
-
-
-def test_a_regions_error_is_the_root_of_its_variance():
-    regions = Calibration([3.0, 5.0], people(1.0), (0.7, 0.1), (30.0, 0.4, 1.3))
-    for volume, variance in ((0.0, 1.0), (30.0, 2**-0.4), (930.0, 32**-0.4)):
-        assert regions.region_factor(volume) == pytest.approx(1.3 * variance**0.5)
-
-
 @pytest.mark.parametrize("value", [0.4, 0.999, "much", True, float("nan")])
 def test_confidence_that_is_none(value):
     with pytest.raises(InputError, match=r"confidence is .*: expected a number from 0\.5 to 0\.99\. Set --confidence"):
@@ -99,8 +81,8 @@ def test_confidence_that_is_none(value):
 
 def test_broken_tables_are_refused():
     with pytest.raises(InputError, match=r"thicknesses \[5.0, 3.0\] do not ascend"):
-        Calibration([5.0, 3.0], people(1.0), (0.7, 0.1), (30.0, 0.4, 1.0))
+        Calibration([5.0, 3.0], people(1.0), (0.7, 0.1))
     with pytest.raises(InputError, match="quantiles of person 1 are not 1 x 12"):
-        Calibration([3.0], [[[1.0, 2.0]]], (0.7, 0.1), (1.0, 0.4, 1.0))
+        Calibration([3.0], [[[1.0, 2.0]]], (0.7, 0.1))
     with pytest.raises(InputError, match="no person"):
-        Calibration([3.0], [], (0.7, 0.1), (1.0, 0.4, 1.0))
+        Calibration([3.0], [], (0.7, 0.1))

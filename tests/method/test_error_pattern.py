@@ -15,7 +15,7 @@ from tests.fixtures import CARD, untrained
 from tests.method.test_networks import image, perturb
 
 LENGTHS = torch.tensor([5.0, 1.0, 5.0, 0.02])
-CALIBRATION = Calibration([3.0, 5.0], [[list(LEVELS), list(LEVELS)]], (0.7, 0.1), (30.0, 0.4, 1.0))
+CALIBRATION = Calibration([3.0, 5.0], [[list(LEVELS), list(LEVELS)]], (0.7, 0.1))
 
 
 def network():
@@ -95,5 +95,5 @@ def test_the_calibration_of_another_version_is_named(tmp_path):
     card = json.loads((tmp_path / "model.json").read_text())
     card["error_map"]["standing_in"] = card["error_map"].pop("exponents")
     (tmp_path / "model.json").write_text(json.dumps(card))
-    with pytest.raises(InputError, match=r"regions, guided, standing_in: that is .* another version"):
+    with pytest.raises(InputError, match=r"people, guided, standing_in: that is .* another version"):
         read_card(tmp_path / "model.pt")

@@ -17,7 +17,6 @@ from drift_mri import rebuild
 from scripts.errors import InputError
 from scripts.method.weights import save_weights, write_card
 from scripts.outputs.error_maps import regions_on, write_regions
-from scripts.rebuild.error_map import ErrorMaps
 from tests.cohort_files import AXIAL, add, outcomes, record, summary
 from tests.config_files import ERROR, on_planes
 from tests.fixtures import CARD
@@ -76,7 +75,7 @@ def test_the_map_lies_beside_the_result_which_it_leaves_bit_for_bit_and_all_say_
     assert list(said["Results"]) == ["scan_sr.nii.gz", "scan_sr_error.nii.gz"]
     assert float(summary(able.out)[0]["error_bar"]) == said["ErrorMap"]["MedianOfRange"] > 0
     assert "error bar (%)" in (able.out / "index.html").read_text()
-    write_card(able.weights, replace(CARD, error_map=replace(CALIBRATION, regions=(30.0, 0.5, 1.0))))
+    write_card(able.weights, replace(CARD, error_map=replace(CALIBRATION, exponents=(0.5, 0.1))))
     for given, outcome in (({}, "complete already"), ({"error_map": True, "confidence": 0.8}, "rebuilt")):
         able(head, **given)
         assert outcomes(able.out) == [outcome], "another calibration redoes an error map and nothing else"
@@ -112,7 +111,7 @@ def labels(path, affine, shape=(20, 22, 9)):
     return str(path)
 
 
-def test_regions_have_a_mean_and_an_error_bar_that_shrinks_with_their_size(head, able, tmp_path):
+def test_regions_have_a_mean_and_the_mean_of_their_half_widths(head, able, tmp_path):
     able(head, error_map=True, confidence=0.95, regions=labels(tmp_path / "labels.nii.gz", AXIAL))
     with open(able.out / "scan_sr_error_regions.csv") as file:
         small, large = csv.DictReader(file)
@@ -122,23 +121,8 @@ def test_regions_have_a_mean_and_an_error_bar_that_shrinks_with_their_size(head,
     boxes = (slice(8, 10), slice(8, 10), slice(16, 20)), (slice(4, 16), slice(11, 18), slice(8, 28))
     for row, box in zip((small, large), boxes):
         assert float(row["mean"]) == pytest.approx(result[box].mean(), rel=1e-4)
-        rms = np.sqrt(np.mean(width[box] ** 2)) * 0.9 / 0.95  # of CALIBRATION, whose factor is the confidence
-        factor = CALIBRATION.region_factor(float(result[box].size))
-        assert float(row["half_width_95"]) == pytest.approx(rms * factor, rel=0.001)
-    assert float(large["half_width_95"]) < float(small["half_width_95"])
+        assert float(row["half_width"]) == pytest.approx(width[box].mean(), rel=1e-3)
     assert "scan_sr_error_regions.csv" in record(able.out)["Results"]
-
-
-def test_the_error_bar_of_a_region_counts_the_squares_of_its_half_widths(tmp_path):
-    """Where half of the voxels are ten times as sure, the others tell."""
-    result, width = (MetaTensor(torch.ones(20, 22, 36), affine=torch.eye(4)) for _ in range(2))
-    width[:, ::2] = 10
-    maps = ErrorMaps(True, 0.9, CALIBRATION, labels(tmp_path / "labels.nii.gz", AXIAL))
-    assert write_regions(tmp_path / "regions.csv", result, width, maps, 4.0) == []
-    with open(tmp_path / "regions.csv") as file:
-        small, _ = csv.DictReader(file)
-    expected = 50.5**0.5 * CALIBRATION.region_factor(float(small["volume_mm3"]))
-    assert float(small["half_width_95"]) == pytest.approx(expected, rel=0.001)
 
 
 def test_a_region_that_lies_mostly_beyond_the_field_of_view_has_no_mean(tmp_path):
@@ -146,13 +130,12 @@ def test_a_region_that_lies_mostly_beyond_the_field_of_view_has_no_mean(tmp_path
     array = np.zeros((40, 22, 36), dtype=np.int16)
     array[16:30, :11], array[10:26, 11:] = 3, 7  # 4 of 14 voxels, and 10 of 16, are within
     nib.save(nib.Nifti1Image(array, np.eye(4)), tmp_path / "labels.nii.gz")
-    maps = ErrorMaps(True, 0.9, CALIBRATION, str(tmp_path / "labels.nii.gz"))
-    beyond, cut = write_regions(tmp_path / "regions.csv", result, width, maps, 4.0)
+    beyond, cut = write_regions(tmp_path / "regions.csv", result, width, str(tmp_path / "labels.nii.gz"))
     assert beyond == "29% of the region 3 lies in the field of view: it has no mean."
     assert cut == "62% of the region 7 lies in the field of view: its volume and mean are of that part."
     with open(tmp_path / "regions.csv") as file:
         outside, within = csv.DictReader(file)
-    assert (outside["mean"], outside["half_width_95"]) == ("", "") and float(within["mean"]) == 1
+    assert (outside["mean"], outside["half_width"]) == ("", "") and float(within["mean"]) == 1
 
 
 @pytest.mark.parametrize("value", [0.4, 2.0**24])

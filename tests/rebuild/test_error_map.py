@@ -32,7 +32,7 @@ from tests.fixtures import random_network
 from tests.method.test_networks import perturb
 from tests.volumes import scan_of, smooth_head
 
-CALIBRATION = Calibration([3.0, 5.0], [[list(LEVELS), list(LEVELS)]], (0.7, 0.1), (30.0, 0.4, 1.0))
+CALIBRATION = Calibration([3.0, 5.0], [[list(LEVELS), list(LEVELS)]], (0.7, 0.1))
 SHAPE = (52, 56, 50)
 DIGITS = 2**-7  # relative; twice what rounding to the numbers of bfloat16 changes
 WIDTH = 16

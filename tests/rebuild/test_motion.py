@@ -266,7 +266,7 @@ def test_intervals_are_wider_where_a_head_moved_and_is_left_as_it_is():
     network = Drift(SliceProjectionNetwork((4,), (1,), 4, 4), VelocityNetwork((4,), 8)).eval()
     network.error, calibration = (
         ErrorPatternNetwork(),
-        Calibration([4.0], [[list(LEVELS)]], (0.0, 0.0), (30.0, 0.4, 1.0)),
+        Calibration([4.0], [[list(LEVELS)]], (0.0, 0.0)),
     )
     off, on = rebuilders(network=network, error_maps=ErrorMaps(True, calibration=calibration))
     still, (moved, _, truth) = restless(2, STILL)[0], restless(2, MOTIONS[2])

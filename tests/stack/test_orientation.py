@@ -127,7 +127,7 @@ def intervals(way):
     for volume in (fine, plain):  # as results carry it
         Acquisition.of(scan).attach(volume)
     result = Rebuilt(slices, way.volume(fine), spread=way.array(40 * chance[1].abs()))
-    calibration = Calibration([3.0, 5.0], [[list(LEVELS), list(LEVELS)]], (0.7, 0.1), (30.0, 0.4, 1.0))
+    calibration = Calibration([3.0, 5.0], [[list(LEVELS), list(LEVELS)]], (0.7, 0.1))
     found = error_map(result, network, "cpu", calibration, plain=way.volume(plain)).half_width(0.9)
     return [found.as_tensor()], []
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from scripts.method.calibration import BOXES, LEVELS, TYPICAL, scan_scale
+from scripts.method.calibration import LEVELS, TYPICAL, scan_scale
 from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.method.losses import ErrorLoss
 from scripts.method.networks import Drift, VelocityNetwork
@@ -17,7 +17,7 @@ from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.slices import Slices
-from scripts.train.error_calibration import KINDS, Case, calibrate, fit_regions, fit_scale, fitted, in_place, left_out
+from scripts.train.error_calibration import KINDS, Case, calibrate, fit_scale, fitted, in_place, left_out
 from scripts.train.error_pairs import RandSlabd, one_family
 from scripts.train.simulation import RandAcquired
 from tests import nano
@@ -107,7 +107,7 @@ def test_the_card_holds_the_calibration_of_people_who_were_held_out(trained):
     assert len(found.people) == 1, "and no name tells who"
     assert str(folder.parent) not in card and content(bundle, "validate#volumes")[0]["subject"] not in card
     assert found.factor(4.0, 0.95) > found.factor(4.0, 0.9) > 0
-    assert all(np.isfinite([*found.regions, *found.exponents]))
+    assert all(np.isfinite(found.exponents))
     network = nano.network()
     network.error = ErrorPatternNetwork()
     load_weights(network, folder / "out" / "error.pt")
@@ -119,8 +119,7 @@ def test_the_exponents_of_gaps_and_noise_are_found_and_scans_of_all_kinds_are_co
         for group, level in enumerate((1.0, 1.5)):
             for ratio, noise in ((1.0, TYPICAL), (1.25, TYPICAL), (1.0, 6 * TYPICAL), (1.25, 2 * TYPICAL)):
                 errors = np.abs(chance.laplace(size=20_000)) * level * scan_scale(exponents, ratio, noise)
-                boxes = {edge: errors[:500] for edge in BOXES}
-                cases.append(Case(name, "", group, ratio, noise, 1.0, errors, boxes))
+                cases.append(Case(name, "", group, ratio, noise, errors))
     found = fitted(cases, [3.0, 5.0])
     assert found.exponents == pytest.approx(exponents, abs=0.03)
     for case in cases:
@@ -135,7 +134,7 @@ def test_a_person_left_out_is_covered_by_the_others_alone():
     for name, level in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
         errors = np.abs(chance.laplace(size=20_000)) * level
         cases += [
-            Case(name, "plain", 0, ratio, noise, 1.0, errors, {edge: errors[:500] for edge in BOXES}, [errors / 2])
+            Case(name, "plain", 0, ratio, noise, errors, [errors / 2])
             for ratio, noise in ((1.0, TYPICAL), (1.25, TYPICAL), (1.0, 6 * TYPICAL))
         ]
     shares = left_out(cases, [3.0])
@@ -149,8 +148,7 @@ def test_a_person_of_the_training_tells_only_how_much_narrower_guided_intervals_
     errors = np.abs(np.random.default_rng(0).laplace(size=20_000))
 
     def case(name: str, guided: list, trained: bool = False, level: float = 1.0) -> Case:
-        boxes = {edge: errors[:500] for edge in BOXES}
-        return Case(name, "plain", 0, 1.0, TYPICAL, 1.0, level * errors, boxes, guided, trained)
+        return Case(name, "plain", 0, 1.0, TYPICAL, level * errors, guided, trained)
 
     known = [case("known", [0.02 * errors], trained=True, level=0.1)] * 2
     held_out = [case("a", [0.8 * errors]), case("b", [])]
@@ -167,7 +165,7 @@ def test_a_person_with_many_scans_says_no_more_of_gaps_and_noise_than_another():
 
     def scans(name: str, gap: float, noisy: float) -> list[Case]:
         kinds = [(ratio, noise) for ratio in (0.8, 1.0, 1.25) for noise in (TYPICAL, 4 * TYPICAL)]
-        return [Case(name, "", 0, *k, 1.0, scan_scale((gap, noisy), *k) * errors, {}) for k in kinds]
+        return [Case(name, "", 0, *k, scan_scale((gap, noisy), *k) * errors) for k in kinds]
 
     one, other = scans("one", 0.2, 0.05), scans("other", 0.8, 0.25)
     assert fit_scale([*one, *other]) == pytest.approx((0.5, 0.15), abs=1e-3)
@@ -220,17 +218,6 @@ def test_a_guide_on_another_grid_is_put_on_that_of_the_truth():
     placed, same = in_place(ramp(25, 0.8), truth), in_place(truth, truth)
     torch.testing.assert_close(placed.volume[:, :19], same.volume[:, :19], atol=1e-5, rtol=0)
     assert placed.volume.shape == truth.shape and torch.equal(placed.volume.affine, truth.affine)
-
-
-def test_regions_of_white_errors_are_found_to_gain_by_the_root_of_their_number():
-    chance = np.random.default_rng(0)
-    volumes = np.array([8.0, 64.0, 512.0, 4096.0])
-    ratios = [chance.normal(size=4000) * 30 / volume**0.5 for volume in volumes]
-    together, exponent, factor = fit_regions(volumes, ratios)
-    assert exponent == pytest.approx(1, abs=0.1)
-    sizes = factor * (1 + volumes / together) ** (-exponent / 2)
-    inside = [np.mean(np.abs(one) < size) for one, size in zip(ratios, sizes)]
-    assert inside == pytest.approx([0.95] * 4, abs=0.03)
 
 
 def test_beyond_a_guide_of_the_calibration_is_air_as_in_the_training():
