@@ -3,8 +3,9 @@
 python -m benchmarks.check DATALIST TRIALS.csv PICTURE.png --subjects PERSON PERSON ...
 
 Held-out volumes are acquired in turn with other thicknesses, noises, gaps, profiles and matrices. Each is tested by
-`--check`, which knows the slices alone, and rebuilt, which tells the gain through its slices. A fit foretells this
-gain; each person's errors are by the fit of the others. --write puts it into the card of the weights.
+`--check`, which knows the slices alone, and rebuilt, which tells the gain through its slices and the share of voxels
+that the error map holds. A line foretells the gain; each person's errors are by the line of the others. --write puts it
+into the card of the weights. A command that was stopped goes on behind the trials of TRIALS.csv.
 """
 
 from dataclasses import replace
@@ -16,16 +17,20 @@ import torch
 from scipy import optimize, stats
 
 from benchmarks import deployed, panels, parser_of_volumes, shipped_network
-from scripts.evaluate.metrics import psnr
-from scripts.method.calibration import Foretelling
+from scripts.evaluate.metrics import covered, psnr
+from scripts.method.calibration import THINNEST, Foretelling
 from scripts.method.weights import read_card, write_card
 from scripts.rebuild.acquired_again import below_border
+from scripts.rebuild.device import default_device
+from scripts.rebuild.error_map import ErrorMaps
+from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.reduced_resolution import check
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.grid import voxel_spacing
 from scripts.stack.interpolation import interpolate
 from scripts.stack.noise import Noise
 from scripts.stack.slices import Slices
+from scripts.stack.tissue import head_mask
 from scripts.train.datasets import sharp_volumes
 from scripts.train.simulation import acquired_truth, central_slab, scanned
 from scripts.train.truth import read_volume
@@ -36,6 +41,7 @@ RATIOS = (1.0, 1.0, 1.2)  # slice spacing / thickness
 PROFILES = (4.0, 4.0, "gaussian", 4.0, "rectangular")
 WIDTHS = (1.0, 1.0, 1.0, 1.6, 1.0, 1.0, 1.0)  # pixels of the acquired matrix
 COUNT = 20  # trials
+RIGHT = (0.87, 0.93)  # coverage of intervals of 90 % that is right for a single scan
 
 
 def acquired(item, turn, number, slab=None):
@@ -64,52 +70,58 @@ def acquired(item, turn, number, slab=None):
     return truth, scanned(truth, acquisition, noise, torch.Generator().manual_seed(number)), facts
 
 
-def through_slices(item, turn, number, network, inferer, slab):
-    """Gain over the cubic spline through the slices of a slab, in dB, below the border as in the test."""
+def through_slices(item, turn, number, rebuilder, slab):
+    """The gain over the cubic spline through the slices of a slab, in dB, below the border as in the test.
+
+    With an error map the share of the head's voxels that its intervals of 90 % hold, too.
+    """
     truth, thick, _ = acquired(item, turn, number, slab)
-    volume, inside = truth.as_tensor()[0], below_border(Slices.sharp(truth))
-    result = inferer.rebuilt(Slices.of(thick), network).volume.as_tensor()
-    spline = interpolate(thick.as_tensor()[0], Acquisition.of(thick), "cubic")
-    return psnr(result, volume, inside) - psnr(spline, volume, inside)
+    slices, volume = Slices.of(thick), truth.as_tensor()[0]
+    rebuilt, inside = rebuilder(slices), below_border(Slices.sharp(truth))
+    result, spline = rebuilt.volume.as_tensor(), interpolate(slices.array, slices.acquisition, "cubic")
+    found = {"true": psnr(result, volume, inside) - psnr(spline, volume, inside)}
+    if rebuilt.error_map is not None:
+        width = rebuilt.error_map.half_width(0.9).as_tensor()
+        found["held"] = covered((result - volume).abs(), width, head_mask(volume))
+    return found
 
 
-def within_slices(item, turn, number, network, inferer):
+def within_slices(item, turn, number, rebuilder):
     """Facts of a trial, and the gain within its slices."""
     _, thick, facts = acquired(item, turn, number)
-    method = inferer.one_family
+    method, network = rebuilder.inferer.one_family, rebuilder.network
     found = check(Slices.of(thick), lambda one: method.rebuilt(one, network).volume.as_tensor(), spots=False)
     return {**facts, "within": found.gain}
 
 
-def columns(rows):
-    """The terms of the fit: 1, the gain within the slices, and the doublings of their thickness; `(n, 3)`."""
-    return np.column_stack([np.ones(len(rows)), rows["within"], np.log2(rows["thickness"] / rows["target"])])
-
-
 def fit(rows):
-    """Offset, slope and doubling of `Foretelling`; a scan that is far off counts little (`soft_l1`)."""
-    terms, gains = columns(rows), rows["true"].to_numpy()
-    return optimize.least_squares(lambda found: terms @ found - gains, (0, 1, 0), loss="soft_l1", f_scale=0.3).x
+    """Offset and slope of `Foretelling`; a scan that is far off counts little (`soft_l1`)."""
+    terms, true = np.column_stack([np.ones(len(rows)), rows["within"]]), rows["true"].to_numpy()
+    return optimize.least_squares(lambda found: terms @ found - true, (0, 1), loss="soft_l1", f_scale=0.3).x
 
 
-def fitted(rows):
-    """The fit on all trials, and its error for people who took no part."""
-    off = []
-    for person in rows["person"].unique():
-        others, own = rows[rows["person"] != person], rows[rows["person"] == person]
-        off.append(columns(own) @ fit(others) - own["true"])
-    error = np.sqrt(np.mean(np.square(np.concatenate(off))))
-    return Foretelling(*(float(f"{one:.3g}") for one in (*fit(rows), error)))
+def told(rows, line):
+    """The gain that is foretold of each trial, `(n,)`."""
+    return line[0] + line[1] * rows["within"]
 
 
-def draw(rows, told, error, path):
-    """Gain through the slices over the foretold one."""
+def by_others(rows, fit_of, told_of):
+    """How far off each person's trials are that the fit of the other people foretells, `(n,)`."""
+    people = [(rows[rows["person"] == one], rows[rows["person"] != one]) for one in rows["person"].unique()]
+    return np.concatenate([told_of(own, fit_of(others)) - own["true"] for own, others in people])
+
+
+def draw(rows, thin, error, path):
+    """Gain through the slices over the foretold one; hollow where nothing is foretold."""
     figure, ((panel,),) = panels(("gain",), 5.0)
-    ends = np.array([min(told.min(), rows["true"].min()) - 0.3, max(told.max(), rows["true"].max()) + 0.3])
+    both = rows[["told", "true"]].to_numpy()
+    ends = np.array([both.min() - 0.3, both.max() + 0.3])
     panel.plot(ends, ends, "k:", lw=1)
     panel.fill_between(ends, ends - error, ends + error, color="0.9", lw=0)
-    for contrast, of_one in rows.assign(told=told).groupby("contrast"):
-        panel.plot(of_one["told"], of_one["true"], "o", label=contrast)
+    for number, (contrast, of_one) in enumerate(rows.groupby("contrast")):
+        for hollow, part in of_one.groupby(thin):
+            fill, label = ("none", None) if hollow else (f"C{number}", contrast)
+            panel.plot(part["told"], part["true"], "o", color=f"C{number}", mfc=fill, label=label)
     panel.set(xlabel="foretold by the scan's own slices (dB)", ylabel="gain through the slices (dB)")
     panel.legend(frameon=False)
     figure.tight_layout()
@@ -128,29 +140,48 @@ def main():
     parser.add_argument("--count", type=int, default=COUNT, help="of trials")
     parser.add_argument("--write", action="store_true", help="write the line into the card of the weights")
     options = parser.parse_args()
-    network, inferer = shipped_network(options.ckpt_path), deployed(options.ckpt_path)
+    calibration = read_card(options.ckpt_path).error_map
+    network, inferer = shipped_network(options.ckpt_path), deployed(options.ckpt_path, spread=calibration is not None)
+    maps = ErrorMaps(calibration is not None, calibration=calibration)
+    rebuilder = Rebuilder(network, inferer, default_device(), error_maps=maps)
     items = [one for one in sharp_volumes(options.datalist, "all") if one["subject"] in options.subjects]
-    items = [one for one in items if len(one["sharp_axes"]) == 3]  # else a plane within the slices is blurred
-    rows = []
-    for number in range(options.count):
+    rows = pd.read_csv(options.trials).to_dict("records") if options.trials.exists() else []
+    for number in range(len(rows), options.count):
         turn, place = divmod(number, len(items))
-        trial = (items[place], turn, number, network, inferer)
-        rows.append({**within_slices(*trial), "true": through_slices(*trial, options.slab)})
+        trial = (items[place], turn, number, rebuilder)
+        rows.append({**within_slices(*trial), **through_slices(*trial, options.slab)})
         pd.DataFrame(rows).to_csv(options.trials, index=False, float_format="%.4f")
         print(rows[-1], flush=True)
     conclude(pd.DataFrame(rows), options)
 
 
+def rms(off):
+    """The root mean square of some errors, and the largest, for people."""
+    return f"{np.sqrt(np.mean(np.square(off))):.2f} ({np.abs(off).max():.2f} at most)"
+
+
 def conclude(table, options):
     """Fits, draws, prints how good it is, and writes it if asked."""
-    line = fitted(table)
-    told = columns(table) @ (line.offset, line.slope, line.doubling)
-    draw(table, told, line.error, options.picture)
+    thin = table["thickness"] < THINNEST * table["target"]
+    thick, off = table[~thin], by_others(table[~thin], fit, told)
+    line = Foretelling(*(float(f"{one:.3g}") for one in (*fit(thick), np.sqrt(np.mean(off**2)))))
+    draw(table.assign(told=told(table, (line.offset, line.slope))), thin, line.error, options.picture)
     print(line)
-    for name, one in {"gain within the slices": table["within"], "foretold": told}.items():
-        off, rank = one - table["true"], stats.spearmanr(one, table["true"]).statistic
-        print(f"{name}: RMS {np.sqrt(np.mean(off**2)):.2f} dB, largest {np.abs(off).max():.2f}, rank {rank:.2f}")
-    print(f"{len(table)} trials of {table['person'].nunique()} people; by other people's fit {line.error:g} dB")
+    for name, rows in {f"{THINNEST:g} targets and thicker": thick, "thinner": table[thin]}.items():
+        if not len(rows):
+            continue
+        rank = stats.spearmanr(rows["within"], rows["true"]).statistic
+        print(f"{name}: {len(rows)} trials of {rows['person'].nunique()} people, rank correlation {rank:.2f}")
+        print(f"  the gain within the slices is off by {rms(rows['within'] - rows['true'])} dB")
+    mean = by_others(thick, lambda others: (others["true"].mean(), 0), told)
+    print(f"by the mean of the other people {rms(mean)} dB, by their line {rms(off)} dB")
+    if "held" in table:
+        held = table["held"]
+        right = held.between(*RIGHT).mean()
+        print(
+            f"intervals of 90 % hold {held.mean():.3f} ({held.min():.2f} to {held.max():.2f}), SD {held.std():.3f}; "
+            f"{RIGHT[0]:g} to {RIGHT[1]:g} in {right:.0%} of the scans"
+        )
     if options.write:
         write_card(options.ckpt_path, replace(read_card(options.ckpt_path), foretelling=line))
 

@@ -19,6 +19,7 @@ from ..errors import InputError, is_number
 LEVELS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.985, 0.995)  # of the quantiles that are kept
 LEAST, MOST = 0.5, 0.99  # confidence
 NEAR = 0.1  # of a thickness; as far beyond the calibrated ones their factor holds
+THINNEST = 2.5  # targets; thickness of slices whose gain is foretold
 SURE = 0.9  # share of people in whom intervals hold as much as the confidence says
 QUIET, TYPICAL = 5e-3, 5e-3  # noise of slices, as a share of their range: the least that counts, and the one of scale 1
 
@@ -101,10 +102,10 @@ class Calibration:
 class Foretelling:
     """From the gain that a scan's own slices show to the gain through them (`rebuild.reduced_resolution`), in dB.
 
-        offset + slope x gain + doubling x log2(thickness / target)
+        offset + slope x gain
 
-    Slices are means over their thickness. The thicker they are, the smoother is what they show, and the easier.
-    Fitted on simulated scans of people that no network was trained on (`python -m benchmarks.check`).
+    Slices thinner than `THINNEST` targets keep half of their own noise when they are acquired again: nothing is
+    foretold of them. Fitted on simulated scans of people that no network was trained on (`python -m benchmarks.check`).
 
     Attributes:
         error: root mean square of what it is off by, for people who took no part in the fit.
@@ -112,20 +113,19 @@ class Foretelling:
 
     offset: float
     slope: float
-    doubling: float
     error: float
 
     def __post_init__(self) -> None:
         numbers = {one.name: getattr(self, one.name) for one in fields(self)}
         if not all(is_number(one, -math.inf) for one in numbers.values()) or not self.error > 0:
-            raise InputError(f"foretelling is {numbers}: expected four numbers, the error above 0.")
+            raise InputError(f"foretelling is {numbers}: expected three numbers, the error above 0.")
 
-    def through(self, gain: float, thickness: float) -> tuple[float, float]:
-        """The gain through the slices that a gain within them foretells, and its standard error.
+    def through(self, gain: float, thickness: float) -> tuple[float, float] | None:
+        """The gain through the slices that a gain within them foretells, and its standard error; None for thin ones.
 
         The thickness of the slices is in targets.
         """
-        return self.offset + self.slope * gain + self.doubling * math.log2(thickness), self.error
+        return None if thickness < THINNEST else (self.offset + self.slope * gain, self.error)
 
 
 def over_people(factors: Sequence[float]) -> float:

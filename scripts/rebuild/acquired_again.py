@@ -20,7 +20,6 @@ PLANES = 5  # that networks see at once
 WIDE = 17  # planes of noise, from whose middle these are taken: it may be wider than a pixel
 FULL = 0.5  # of the largest head in a slice: slices of less are beside its middle
 BORDER = 4.0  # mm below the head's border, within which nothing counts: a mask's edge would outweigh all tissue
-THICKEST = 7.0  # mm; slices of interpolated pixels are acquired again no thicker, for networks know none
 NEAR = 1.2  # pixels whose edges differ by less are one
 FEWEST_PIXELS, FEWEST_SLICES = 200, 5  # of the head in a slice; of slices that are acquired again
 
@@ -32,7 +31,8 @@ class AcquiredAgain(NamedTuple):
         truth: `(U, V)`, the slice, that axis first.
         head: `(U, V)` bool, without its border.
         edges: of its pixels, in mm.
-        acquisition: of the slices made of it.
+        acquisition: of the slices made of it, whose target is a pixel. Its lengths are the scan's own, however long a
+            pixel is: networks know no others.
         noise: of these, along the slice's other axis and along the one across the planes.
         drawn: its standard deviation that is drawn anew; the rest is the measured slice's.
         hidden: mean squared difference to the measured slice that is its own noise.
@@ -50,7 +50,7 @@ class AcquiredAgain(NamedTuple):
     def of(cls, scan: Slices, inside: Tensor, index: int, axis: int) -> Self | None:
         """Slice `index` along `axis`, of a scan in RAS+ order; None where there is too little of it `inside`.
 
-        The pixel is the target, and the new slices are as many times thicker, and farther apart, as the scan's are.
+        The new slices are as many pixels thick, and apart, as the scan's are targets.
         A slice is no sharper than the pixels that were acquired, and pixels finer than the target say more than a
         result can (`as_acquired`).
         """
@@ -60,25 +60,25 @@ class AcquiredAgain(NamedTuple):
             one.select(a.slice_axis, index).movedim(axis - (axis > a.slice_axis), 0) for one in (tissue, inside)
         )
         along, across = scan.noise.widths if axis < other else scan.noise.widths[::-1]
-        edge, acquired = float(scan.edges[axis]), min(along, max(1.0, THICKEST / a.slice_thickness))
-        (truth, target), (share, _), (unit, _) = (
-            as_acquired(one, edge, acquired, a.target_spacing) for one in (truth, head.float(), torch.eye(len(truth)))
+        edge = float(scan.edges[axis])
+        (truth, pixel), (share, _), (unit, _) = (
+            as_acquired(one, edge, along, a.target_spacing) for one in (truth, head.float(), torch.eye(len(truth)))
         )
         head, integrate = share > 0.5, unit.double().numpy()
         again = Acquisition.of_truth(
             0,
             len(truth),
-            edge=target,
-            thickness=target * a.slice_thickness / a.target_spacing,
-            spacing=target * a.slice_spacing / a.target_spacing,
+            edge=a.target_spacing,
+            thickness=a.slice_thickness,
+            spacing=a.slice_spacing,
             profile=a.profile,
         )
         if again.slice_count < FEWEST_SLICES or head.sum() < FEWEST_PIXELS:
             return None
         whole, thick, both = _noise_through(integrate, again, replace(scan.noise, widths=(along, across)))
-        noise = replace(scan.noise, widths=(across, max(1.0, along * edge / target)))
+        noise = replace(scan.noise, widths=(across, max(1.0, along * edge / pixel)))
         drawn, hidden = noise.deviation * math.sqrt(max(1 - thick, 0)), noise.deviation**2 * (whole - 2 * both)
-        return cls(truth, head, (target, float(scan.edges[other])), again, noise, drawn, hidden)
+        return cls(truth, head, (pixel, float(scan.edges[other])), again, noise, drawn, hidden)
 
     def slices(self, scan: Slices, added: Tensor, seed: int) -> Slices:
         """The new slices, `PLANES` beside each other in a volume, with the noise of the scan.
@@ -95,7 +95,7 @@ class AcquiredAgain(NamedTuple):
         wide = torch.nn.functional.pad(thick, (first, first))
         noise = replace(self.noise, deviation=self.drawn)
         noisy = with_noise(wide, (1, 2), noise, random)[..., first : first + PLANES]
-        edges = [self.acquisition.slice_spacing, self.edges[1], self.edges[0], 1.0]
+        edges = [self.acquisition.slice_spacing, self.edges[1], self.acquisition.target_spacing, 1.0]
         affine = torch.diag(torch.tensor(edges, dtype=torch.float64))
         made = Slices((low + noisy).contiguous(), self.acquisition, affine)
         return made.like(made.array, tissue_range=scan.tissue_range, missing={}, noise=self.noise)

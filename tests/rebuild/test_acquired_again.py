@@ -28,7 +28,7 @@ def test_the_noise_of_the_measured_slice_is_no_error(width):
     told, true, hidden = [], [], []
     for axis, index in itertools.product((0, 1), range(4, 9)):
         again = AcquiredAgain.of(noisy, below_border(noisy), index, axis)
-        plane, _ = as_acquired(clean.array[..., index].movedim(axis, 0), 1.0, min(width, 1.4), 1.0)
+        plane, _ = as_acquired(clean.array[..., index].movedim(axis, 0), 1.0, width, 1.0)
         thick = again.slices(noisy, torch.zeros(*again.truth.shape, PLANES), index + 100 * axis)
         found = interpolate(thick.array, thick.acquisition, "cubic")[..., PLANES // 2]
         deep = ndimage.binary_erosion(again.head.numpy(), iterations=8)  # noise raises what is dark
@@ -68,7 +68,10 @@ def test_interpolated_pixels_become_those_that_were_acquired():
     )
     first, second = (AcquiredAgain.of(wide, below_border(wide), 3, axis) for axis in (0, 1))
     assert first.truth.shape == (80, 144) and first.edges == (1.6, 1.0) and second.truth.shape == (144, 128)
-    assert first.acquisition.slice_thickness == pytest.approx(6.4) and first.noise.widths == (1.1, 1.0)
+    assert first.acquisition.slice_thickness == 4.0 and first.acquisition.slice_count == 20, "of pixels as of targets"
+    assert first.noise.widths == (1.1, 1.0)
+    made = first.slices(wide, torch.zeros(*first.truth.shape, PLANES), 0)
+    assert made.edges.tolist() == [4.0, 1.0, 1.0], "planes are a target apart"
 
 
 def test_a_missing_slice_is_none_of_those_tested(scan):

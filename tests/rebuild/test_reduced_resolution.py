@@ -85,11 +85,13 @@ def test_what_cannot_be_tested_has_no_test(scan):
 
 
 def test_it_foretells_and_says_when_nothing_is_gained(scan):
-    found = check(scan, by("linear"), Foretelling(0.5, 2.0, -0.1, 0.3))
-    assert found.foretold == pytest.approx((0.5 + 2 * found.gain - 0.1 * np.log2(5), 0.3))
+    found = check(scan, by("linear"), Foretelling(0.5, 2.0, 0.3))
+    assert found.foretold == pytest.approx((0.5 + 2 * found.gain, 0.3))
     assert NO_GAIN in str(found) and f"foretold through its slices {found.foretold[0]:.1f} ± 0.3 dB" in str(found)
     assert NO_GAIN not in str(replace(found, foretold=(0.6, 0.3)))
     assert NO_GAIN in str(replace(found, foretold=None))
+    thin = scan_of(smooth_head(SHAPE), thickness=2.0)
+    assert check(thin, by("linear"), Foretelling(0.5, 2.0, 0.3), spots=False).foretold is None, "nothing of thin slices"
 
 
 def test_larger_spots_keep_more():
