@@ -246,7 +246,7 @@ def _evened(volume: MetaTensor, acquisition: Acquisition, name: str) -> tuple[Me
         return volume, acquisition
     tissue_range = intensity_range(array)
     if why := disorder(array, axis, tissue_range):
-        raise InputError(f"{name}: {why}. Put them in the order of their places, or convert the series again.")
+        raise InputError(f"{name}: {why}, or convert the series again.")
     even, warning = evened(array, axis, tissue_range)
     if not warning:
         tissue_range.attach(volume)

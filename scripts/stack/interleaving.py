@@ -1,63 +1,127 @@
-"""Slices that stand in the order of their times or names, or differ in brightness, as those acquired by turns may.
+"""Slices that do not lie where the file says, or that differ in brightness, as those acquired by turns may.
 
-In a right stack neighbours are the most alike. docs/limits.md has the figures of the real stacks that were tried.
+In a right stack neighbours are the most alike, and each half shows left and right on the same sides.
+docs/benchmarks_appendix.md has the figures of the real stacks that were tried.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from .intensity import IntensityRange
 from .missing import gain_between
 
-NEARER = 0.8  # of the unlikeness of neighbours as they stand: right stacks have 2.1 and more, others 0.56 and less
+NEARER = 0.7  # of the unlikeness of the neighbours that another order parts: right stacks have 1.5 and more
+STRANGERS = 1.8  # times the unlikeness of neighbours that any two slices have: right stacks have 2.2 and more
+MIRRORED = -0.4  # of the usual correlation of what is uneven between neighbours, which is above 0 in right stacks
+UNEVEN = 0.3  # the least usual correlation of it that tells; noise has none
 DIMMED = 0.88  # times the others' brightness: right stacks have 0.96 and more, cross-talk leaves 0.7 to 0.8
 FEWEST = 8  # slices that tell
+LEAST = 3  # slices of a part
 TISSUE = 0.1  # of the range of tissue; brighter pixels show it
 MUCH = 0.3  # of the largest slice's tissue; slices of less say little of their neighbours
-PIXELS = 64  # along each edge of a slice, about, that are compared
+BLOCKS = 32  # along each edge of a slice, whose means are compared
 ORDERS: dict[str, Callable[[int], list[int]]] = {  # for people, who count from 1 -> slices as they stand, of so many
     "the odd ones, then the even ones": lambda count: sorted(range(count), key=lambda k: (k % 2, k)),
     "the even ones, then the odd ones": lambda count: sorted(range(count), key=lambda k: (1 - k % 2, k)),
     "every third one, by turns": lambda count: sorted(range(count), key=lambda k: (k % 3, k)),
     "that of their numbers as words, 1, 10, 11, 2": lambda count: sorted(range(count), key=lambda k: str(k + 1)),
 }
-DISORDER = "its slices stand in another order than that of their places: {}"
+BACKWARDS = "those from slice {} on backwards", "those before slice {} backwards"
+NO_ORDER = "none that their images show"
+DISORDER = "its slices stand in another order than that of their places: {}. Put them in the order of their places"
+MIRROR = "slices from {} on are mirrored, beside those before. Store all from one side"
 CROSS_TALK = (
     "every other slice, slice {} first, is {:.2f} times as bright as its neighbours, as where slices are excited too "
     "soon after each other: the brightness of these is evened out."
 )
 
 
-def disorder(volume: Tensor, axis: int, tissue_range: IntensityRange) -> str:
-    """The order in which slices stand that is not the one of their places, for people; empty where they stand rightly.
+class Clue(NamedTuple):
+    """A way in which slices may not lie where the file says, for people, and its evidence: told below its limit."""
 
-    Two slices are unlike by 1 less their correlation. Where slices stand in the order of their times, neighbours lie
-    two places apart, and the order of places makes them more alike.
+    said: str
+    value: float
+    limit: float
+
+
+def disorder(volume: Tensor, axis: int, tissue_range: IntensityRange) -> str:
+    """Why slices do not lie where the file says, for people; empty where they stand rightly.
 
     Args:
         volume: `(X, Y, Z)`, finite.
         axis: of the slices.
         tissue_range: of the volume.
     """
-    slices = _sampled(volume, axis, tissue_range)
-    count, areas = len(slices), (slices > TISSUE * tissue_range.extent).sum(1)
-    shown = (areas > MUCH * areas.max()).numpy()
-    if count < FEWEST:
-        return ""
-    unlike = 1 - torch.corrcoef(slices).nan_to_num().numpy()
+    return next((one.said for one in clues(volume, axis, tissue_range) if one.value < one.limit), "")
 
-    def apart(order: np.ndarray) -> float:
-        """Mean unlikeness of neighbours in an order."""
-        first, second = order[:-1], order[1:]
-        both = shown[first] & shown[second]
-        return float(unlike[first, second][both].mean()) if both.any() else np.inf
 
-    places = {said: np.argsort(order(count)) for said, order in ORDERS.items()}
-    best = min(places, key=lambda said: apart(places[said]))
-    return DISORDER.format(best) if apart(places[best]) < NEARER * apart(np.arange(count)) else ""
+def clues(volume: Tensor, axis: int, tissue_range: IntensityRange) -> list[Clue]:
+    """The nearest clue of each kind, the most telling first; none of too few slices. Arguments as of `disorder`.
+
+    Two slices are unlike by 1 less their correlation. An order parts some neighbours as they stand, and makes others:
+    where slices stand in it, the others are more alike. Where they stand in none, neighbours are as unlike as any two.
+    """
+    slices = _blocks(volume, axis, tissue_range)
+    areas = (slices > TISSUE * tissue_range.extent).sum((1, 2))
+    (shown,) = np.nonzero((areas > MUCH * areas.max()).numpy())
+    if len(shown) < FEWEST:
+        return []
+    unlike = _unlike(slices)
+    beside = float(np.mean([unlike[pair] for pair in pairwise(shown)]))
+    apart = float(np.mean([unlike[pair] for pair in combinations(shown, 2)]))
+
+    def gained(stand: list[int]) -> float:
+        """Mean unlikeness of the neighbours that an order makes, over that of those that it parts."""
+        parted, made = _neighbours(shown), _neighbours(one for one in np.argsort(stand) if one in shown)
+        far = [sum(unlike[pair] for pair in pairs) for pairs in (made - parted, parted - made)]  # as many of each
+        return far[0] / far[1] if far[1] else np.inf
+
+    turns = [Clue(DISORDER.format(said), gained(order(len(slices))), NEARER) for said, order in ORDERS.items()]
+    halves = [Clue(DISORDER.format(said), gained(order), NEARER) for said, order in _backwards(len(slices), shown)]
+    strangers = Clue(DISORDER.format(NO_ORDER), apart / beside if beside else np.inf, STRANGERS)
+    return [min(turns, key=_value), strangers, min(halves, key=_value), *_mirrored(slices[shown], shown)]
+
+
+def _value(clue: Clue) -> float:
+    return clue.value
+
+
+def _backwards(count: int, shown: np.ndarray) -> Iterator[tuple[str, list[int]]]:
+    """Orders in which the first or the last of the slices stand backwards."""
+    every = list(range(count))
+    for first in map(int, shown[LEAST : 1 - LEAST]):
+        yield BACKWARDS[0].format(first + 1), every[:first] + every[first:][::-1]
+        yield BACKWARDS[1].format(first + 1), every[:first][::-1] + every[first:]
+
+
+def _neighbours(order: Iterable[int]) -> set[tuple[int, int]]:
+    return {(min(pair), max(pair)) for pair in pairwise(map(int, order))}
+
+
+def _unlike(slices: Tensor) -> np.ndarray:
+    """`(N, N)`: 1 less the correlation of each two slices, `(N, rows, columns)`; of constant ones 1."""
+    return 1 - torch.corrcoef(slices.flatten(1)).nan_to_num().numpy()
+
+
+def _mirrored(slices: Tensor, places: np.ndarray) -> list[Clue]:
+    """Clues to slices from which on all are mirrored along rows, columns or both, by `(N, rows, columns)`.
+
+    A slice is uneven by its difference from its mirror image, and its neighbour is uneven alike. Where one of the two
+    is mirrored, their correlation has the other sign.
+    """
+    found = []
+    for along in ((1,), (2,), (1, 2)):
+        alike = 1 - np.diag(_unlike(slices - slices.flip(along)), 1)
+        first, usual = int(alike.argmin()) + 1, float(np.median(alike))
+        if usual > UNEVEN and LEAST <= first <= len(slices) - LEAST:
+            found.append(Clue(MIRROR.format(places[first] + 1), float(alike[first - 1]) / usual, MIRRORED))
+    return sorted(found, key=_value)
 
 
 def dimmed(volume: Tensor, axis: int, tissue_range: IntensityRange) -> tuple[int, float]:
@@ -69,7 +133,7 @@ def dimmed(volume: Tensor, axis: int, tissue_range: IntensityRange) -> tuple[int
     Args:
         volume, axis, tissue_range: as in `disorder`.
     """
-    slices = _sampled(volume, axis, tissue_range)
+    slices = _blocks(volume, axis, tissue_range).flatten(1)
     shown = slices > TISSUE * tissue_range.extent
     both, most = shown[:-2] & shown[2:], int(shown.sum(1).max())
     inner = [n for n in range(1, len(slices) - 1) if both[n - 1].sum() > MUCH * most]
@@ -95,8 +159,7 @@ def evened(volume: Tensor, axis: int, tissue_range: IntensityRange) -> tuple[Ten
     return slices.movedim(0, axis), CROSS_TALK.format(which + 1, factor)
 
 
-def _sampled(volume: Tensor, axis: int, tissue_range: IntensityRange) -> Tensor:
-    """The signal of slices at some of their pixels, `(N, pixels)`."""
-    slices = tissue_range.signal(volume).movedim(axis, 0)
-    rows, columns = (max(1, count // PIXELS) for count in slices.shape[1:])
-    return slices[:, ::rows, ::columns].flatten(1).float()
+def _blocks(volume: Tensor, axis: int, tissue_range: IntensityRange) -> Tensor:
+    """Means of the signal of slices in blocks, `(N, rows, columns)`."""
+    slices = tissue_range.signal(volume).movedim(axis, 0).float()
+    return adaptive_avg_pool2d(slices[None], [min(BLOCKS, edge) for edge in slices.shape[1:]])[0]

@@ -116,7 +116,7 @@ export function settle(scan, options) {
   const { least, largest: most } = extremes(scan.volume);
   const isJudged = !thin && least < most;
   const why = isJudged ? disorder(scan.volume, axis) : "";
-  refuse(!!why, `${name}: ${why}. Put them in the order of their places, or convert the series again.`);
+  refuse(!!why, `${name}: ${why}, or convert the series again.`);
   const [volume, uneven] = isJudged ? evened(scan.volume, axis) : [scan.volume, ""];
   const odd = thin ? new Map() : oddSlices(volume, axis);
   const missing = missingSlices(odd, shape[axis]);

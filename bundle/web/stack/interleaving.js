@@ -5,30 +5,75 @@ import { correlation, intensityRange, signalOf } from "./intensity.js";
 import { gainBetween, slicesOf } from "./missing.js";
 import { indexAlong, map, otherAxes } from "./volume.js";
 
-const { CROSS_TALK, DIMMED, DISORDER, FEWEST, MUCH, NEARER, ORDERS, PIXELS, TISSUE } = constants.interleaving;
+const { BACKWARDS, BLOCKS, CROSS_TALK, DIMMED, DISORDER, FEWEST, LEAST, MIRROR, MIRRORED, MUCH, NEARER, NO_ORDER, ORDERS, STRANGERS, TISSUE, UNEVEN } =
+  constants.interleaving;
 
-/** The order in which slices stand that is not the one of their places, for people; empty where they stand rightly.
- * @type {(volume: Volume, axis: number) => string} */
-export function disorder(volume, axis) {
-  const [slices, extent] = sampled(volume, axis);
-  if (slices.length < FEWEST) return "";
+/** @typedef {{said: string, value: number, limit: number}} Clue evidence that slices lie elsewhere; told below its limit */
+
+/** Why slices do not lie where the file says, for people; empty where they stand rightly. @type {(volume: Volume, axis: number) => string} */
+export const disorder = (volume, axis) => clues(volume, axis).find(({ value, limit }) => value < limit)?.said ?? "";
+
+/** The nearest clue of each kind, the most telling first; none of too few slices. @type {(volume: Volume, axis: number) => Clue[]} */
+function clues(volume, axis) {
+  const { slices, width, extent } = blocks(volume, axis);
   const areas = slices.map((slice) => slice.reduce((count, x) => count + +(x > TISSUE * extent), 0));
-  const most = Math.max(...areas);
   const every = [...slices.keys()];
-  const apart = (/** @type {number[]} */ order) => {
-    const pairs = order.slice(1).map((k, before) => [order[before], k]).filter((pair) => pair.every((k) => areas[k] > MUCH * most));
-    return pairs.length ? pairs.reduce((sum, [a, b]) => sum + 1 - correlation(slices[a], slices[b]), 0) / pairs.length : Infinity;
+  const shown = every.filter((k) => areas[k] > MUCH * Math.max(...areas));
+  if (shown.length < FEWEST) return [];
+  const unlike = slices.map((one) => slices.map((other) => 1 - correlation(one, other)));
+  const far = (/** @type {Iterable<string>} */ pairs) => [...pairs].map((pair) => pair.split(" ").map(Number)).map(([a, b]) => unlike[a][b]);
+  const sum = (/** @type {number[]} */ values) => values.reduce((all, value) => all + value, 0);
+  const stand = neighbours(shown);
+  const gained = (/** @type {number[]} */ order) => {
+    const made = neighbours(every.map((k) => order.indexOf(k)).filter((k) => shown.includes(k)));
+    const [more, less] = [[made, stand], [stand, made]].map(([one, other]) => sum(far([...one].filter((pair) => !other.has(pair)))));
+    return less > 0 ? more / less : Infinity;
   };
+  const clue = (/** @type {string} */ said, /** @type {number} */ value, limit = NEARER) => ({ said: filled(DISORDER, [said]), value, limit });
   const turns = (/** @type {number} */ count) => Array.from({ length: count }, (_, rest) => every.filter((k) => k % count === rest));
   const orders = [turns(2).flat(), turns(2).toReversed().flat(), turns(3).flat(), every.map((k) => String(k + 1)).sort().map((k) => Number(k) - 1)];
-  const found = orders.map((stands, k) => ({ said: ORDERS[k], far: apart(every.map((place) => stands.indexOf(place))) }));
-  const best = found.reduce((a, b) => (b.far < a.far ? b : a));
-  return best.far < NEARER * apart(every) ? filled(DISORDER, [best.said]) : "";
+  const halves = shown.slice(LEAST, 1 - LEAST).flatMap((first) => {
+    const [before, behind] = [every.slice(0, first), every.slice(first)];
+    return [[...before, ...behind.toReversed()], [...before.toReversed(), ...behind]].map((order, k) =>
+      clue(filled(BACKWARDS[k], [first + 1]), gained(order)),
+    );
+  });
+  const pairs = shown.flatMap((a, k) => shown.slice(k + 1).map((b) => unlike[a][b]));
+  const beside = far(stand);
+  const strangers = clue(NO_ORDER, sum(pairs) / pairs.length / (sum(beside) / beside.length), STRANGERS);
+  return [least(orders.map((order, k) => clue(ORDERS[k], gained(order)))), strangers, least(halves), ...mirrored(shown, slices, width)];
+}
+
+/** The clue of the least value, the first of equals. @type {(found: Clue[]) => Clue} */
+const least = (found) => found.reduce((a, b) => (b.value < a.value ? b : a));
+
+/** Pairs of neighbours in an order, the lesser of two first. @type {(order: number[]) => Set<string>} */
+const neighbours = (order) => new Set(order.slice(1).map((k, before) => `${Math.min(k, order[before])} ${Math.max(k, order[before])}`));
+
+/** Clues to slices from which on all are mirrored along rows, columns or both. @type {(shown: number[], slices: Float32Array[], width: number) => Clue[]} */
+function mirrored(shown, slices, width) {
+  const [last, column] = [slices[0].length - 1, (/** @type {number} */ k) => k % width];
+  const images = [(/** @type {number} */ k) => last - k - (width - 1) + 2 * column(k), (/** @type {number} */ k) => k + width - 1 - 2 * column(k), (/** @type {number} */ k) => last - k];
+  const found = images.flatMap((image) => {
+    const uneven = shown.map((n) => slices[n].map((x, k) => x - slices[n][image(k)]));
+    const alike = uneven.slice(1).map((one, before) => correlation(uneven[before], one));
+    const first = alike.indexOf(Math.min(...alike)) + 1;
+    const usual = middle(alike);
+    const told = usual > UNEVEN && LEAST <= first && first <= shown.length - LEAST;
+    return told ? [{ said: filled(MIRROR, [shown[first] + 1]), value: alike[first - 1] / usual, limit: MIRRORED }] : [];
+  });
+  return found.sort((a, b) => a.value - b.value);
+}
+
+/** The median. @type {(values: number[]) => number} */
+function middle(values) {
+  const sorted = values.toSorted((a, b) => a - b);
+  return (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2;
 }
 
 /** Which of every two slices are dimmer, 0 or 1, and how many times as bright as the others. @type {(volume: Volume, axis: number) => [number, number]} */
 function dimmed(volume, axis) {
-  const [slices, extent] = sampled(volume, axis);
+  const { slices, extent } = blocks(volume, axis);
   const isShown = (/** @type {number} */ n, /** @type {number} */ k) => slices[n][k] > TISSUE * extent;
   const areas = slices.map((slice, n) => slice.reduce((count, _, k) => count + +isShown(n, k), 0));
   const turns = [];
@@ -39,8 +84,7 @@ function dimmed(volume, axis) {
     turns.push(Math.log(Math.max(gainBetween(before, here, after, extent), 1e-6)) * (1 - 2 * (n % 2)));
   }
   if (turns.length < FEWEST - 2) return [0, 1];
-  turns.sort((a, b) => a - b);
-  const even = (turns[(turns.length - 1) >> 1] + turns[turns.length >> 1]) / 2;
+  const even = middle(turns);
   return [+(even > 0), Math.exp(-Math.abs(even))];
 }
 
@@ -64,11 +108,20 @@ function even(volume, axis) {
   return [brighter, filled(CROSS_TALK, [which + 1, factor])];
 }
 
-/** The signal of slices at some of their pixels, and the extent of their tissue. @type {(volume: Volume, axis: number) => [Float32Array[], number]} */
-function sampled(volume, axis) {
+/** Means of the signal of slices in blocks, in how many columns, and the extent of their tissue.
+ * @type {(volume: Volume, axis: number) => {slices: Float32Array[], width: number, extent: number}} */
+function blocks(volume, axis) {
   const range = intensityRange(volume);
   const [rows, columns] = otherAxes(axis).map((k) => volume.shape[k]);
-  const [down, along] = [rows, columns].map((count) => Math.max(1, Math.floor(count / PIXELS)));
-  const isTaken = (/** @type {number} */ k) => Math.floor(k / columns) % down === 0 && (k % columns) % along === 0;
-  return [slicesOf(signalOf(volume, range), axis).map((slice) => slice.filter((_, k) => isTaken(k))), range.high - range.low];
+  const [down, along] = [rows, columns].map((count) => {
+    const parts = Math.min(BLOCKS, count);
+    return Array.from({ length: parts }, (_, k) => [Math.floor((k * count) / parts), Math.ceil(((k + 1) * count) / parts)]);
+  });
+  const mean = (/** @type {Float32Array} */ slice, /** @type {number[]} */ [top, bottom], /** @type {number[]} */ [left, right]) => {
+    let sum = 0;
+    for (let row = top; row < bottom; row++) for (let column = left; column < right; column++) sum += slice[row * columns + column];
+    return sum / ((bottom - top) * (right - left));
+  };
+  const slices = slicesOf(signalOf(volume, range), axis).map((slice) => Float32Array.from(down.flatMap((high) => along.map((wide) => mean(slice, high, wide)))));
+  return { slices, width: along.length, extent: range.high - range.low };
 }
