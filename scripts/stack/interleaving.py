@@ -18,6 +18,7 @@ from .missing import gain_between
 
 NEARER = 0.7  # of the unlikeness of the neighbours that another order parts: right stacks have 1.5 and more
 STRANGERS = 1.8  # times the unlikeness of neighbours that any two slices have: right stacks have 2.2 and more
+RELATED = 0.6  # of the same: each slice of a stack has another one that is no more unlike; noise has none
 MIRRORED = -0.4  # of the usual correlation of what is uneven between neighbours, which is above 0 in right stacks
 UNEVEN = 0.3  # the least usual correlation of it that tells; noise has none
 DIMMED = 0.88  # times the others' brightness: right stacks have 0.96 and more, cross-talk leaves 0.7 to 0.8
@@ -73,30 +74,33 @@ def clues(volume: Tensor, axis: int, tissue_range: IntensityRange) -> list[Clue]
     if len(shown) < FEWEST:
         return []
     unlike = _unlike(slices)
-    beside = float(np.mean([unlike[pair] for pair in pairwise(shown)]))
-    apart = float(np.mean([unlike[pair] for pair in combinations(shown, 2)]))
+    every_two = [unlike[pair] for pair in combinations(shown, 2)]
+    beside, apart = (float(np.mean(one)) for one in ([unlike[pair] for pair in pairwise(shown)], every_two))
+    nearest = float((unlike + 2 * np.eye(len(unlike)))[np.ix_(shown, shown)].min(0).mean())
 
-    def gained(stand: list[int]) -> float:
-        """Mean unlikeness of the neighbours that an order makes, over that of those that it parts."""
-        parted, made = _neighbours(shown), _neighbours(one for one in np.argsort(stand) if one in shown)
-        far = [sum(unlike[pair] for pair in pairs) for pairs in (made - parted, parted - made)]  # as many of each
-        return far[0] / far[1] if far[1] else np.inf
+    def nearest_of(orders: Iterable[tuple[str, list[int]]]) -> Clue:
+        """The order that makes neighbours the most alike: their unlikeness, over that of the ones that it parts."""
+        found = []
+        for said, order in orders:
+            made = _neighbours(one for one in np.argsort(order) if one in shown)
+            new, old = (
+                sum(unlike[pair] for pair in pairs) for pairs in (made - stand, stand - made)
+            )  # as many of each
+            found.append((new - old, new / old if old else np.inf, said))
+        _, value, said = min(found)
+        return Clue(DISORDER.format(said), value, NEARER)
 
-    turns = [Clue(DISORDER.format(said), gained(order(len(slices))), NEARER) for said, order in ORDERS.items()]
-    halves = [Clue(DISORDER.format(said), gained(order), NEARER) for said, order in _backwards(len(slices), shown)]
-    strangers = Clue(DISORDER.format(NO_ORDER), apart / beside if beside else np.inf, STRANGERS)
-    return [min(turns, key=_value), strangers, min(halves, key=_value), *_mirrored(slices[shown], shown)]
-
-
-def _value(clue: Clue) -> float:
-    return clue.value
+    stand, count, related = _neighbours(shown), len(slices), beside > 0 and nearest < RELATED * apart
+    strangers = Clue(DISORDER.format(NO_ORDER), apart / beside if related else np.inf, STRANGERS)
+    turns = nearest_of((said, order(count)) for said, order in ORDERS.items())
+    return [turns, strangers, nearest_of(_backwards(count, shown)), *_mirrored(slices[shown], shown)]
 
 
 def _backwards(count: int, shown: np.ndarray) -> Iterator[tuple[str, list[int]]]:
     """Orders in which the first or the last of the slices stand backwards."""
     every = list(range(count))
-    for first in map(int, shown[LEAST : 1 - LEAST]):
-        yield BACKWARDS[0].format(first + 1), every[:first] + every[first:][::-1]
+    for before, first in list(pairwise(map(int, shown)))[LEAST - 1 : 1 - LEAST]:  # in between lie slices of no tissue
+        yield BACKWARDS[0].format(before + 2), every[: before + 1] + every[before + 1 :][::-1]
         yield BACKWARDS[1].format(first + 1), every[:first][::-1] + every[first:]
 
 
@@ -121,7 +125,7 @@ def _mirrored(slices: Tensor, places: np.ndarray) -> list[Clue]:
         first, usual = int(alike.argmin()) + 1, float(np.median(alike))
         if usual > UNEVEN and LEAST <= first <= len(slices) - LEAST:
             found.append(Clue(MIRROR.format(places[first] + 1), float(alike[first - 1]) / usual, MIRRORED))
-    return sorted(found, key=_value)
+    return sorted(found, key=lambda clue: clue.value)
 
 
 def dimmed(volume: Tensor, axis: int, tissue_range: IntensityRange) -> tuple[int, float]:
@@ -162,4 +166,5 @@ def evened(volume: Tensor, axis: int, tissue_range: IntensityRange) -> tuple[Ten
 def _blocks(volume: Tensor, axis: int, tissue_range: IntensityRange) -> Tensor:
     """Means of the signal of slices in blocks, `(N, rows, columns)`."""
     slices = tissue_range.signal(volume).movedim(axis, 0).float()
-    return adaptive_avg_pool2d(slices[None], [min(BLOCKS, edge) for edge in slices.shape[1:]])[0]
+    rows, columns = (min(BLOCKS, edge) for edge in slices.shape[1:])
+    return adaptive_avg_pool2d(slices[None], (rows, columns))[0]

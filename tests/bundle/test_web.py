@@ -25,6 +25,7 @@ from tests.corpus.dicom import without
 from tests.corpus.given import nifti, turned
 from tests.corpus.nifti import CODES, SLOPE, one_voxel, other_qform, patched, sform, shear
 from tests.dicom_files import ORIENTATIONS, mr_slices, save
+from tests.stack.test_interleaving import lopsided, misplaced
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "bundle" / "web"
@@ -335,3 +336,14 @@ def test_missing_slices_are_those_of_the_axis_that_is_asked_for(tmp_path):
         const volume = {{ data, shape: {list(HEAD.shape)} }};
         for (const axis of [2, 0, 2]) say([...missingSlices(oddSlices(volume, axis), volume.shape[axis]).keys()]);"""
     assert javascript(code, tmp_path / "head.f32") == [[3], [], [3]]
+
+
+@pytest.mark.parametrize("said", misplaced(lopsided()))
+def test_slices_that_lie_elsewhere_are_told_as_by_python(said, tmp_path):
+    volume = misplaced(lopsided())[said].float().contiguous()
+    volume.numpy().tofile(tmp_path / "slices.f32")
+    code = f"""
+        const data = new Float32Array((await readFile(given[0])).buffer.slice(0));
+        const [{{ disorder }}] = await get("stack/interleaving.js");
+        say(disorder({{ data, shape: {list(volume.shape)} }}, 2));"""
+    assert javascript(code, tmp_path / "slices.f32") == [said]

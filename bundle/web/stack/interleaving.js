@@ -5,7 +5,7 @@ import { correlation, intensityRange, signalOf } from "./intensity.js";
 import { gainBetween, slicesOf } from "./missing.js";
 import { indexAlong, map, otherAxes } from "./volume.js";
 
-const { BACKWARDS, BLOCKS, CROSS_TALK, DIMMED, DISORDER, FEWEST, LEAST, MIRROR, MIRRORED, MUCH, NEARER, NO_ORDER, ORDERS, STRANGERS, TISSUE, UNEVEN } =
+const { BACKWARDS, BLOCKS, CROSS_TALK, DIMMED, DISORDER, FEWEST, LEAST, MIRROR, MIRRORED, MUCH, NEARER, NO_ORDER, ORDERS, RELATED, STRANGERS, TISSUE, UNEVEN } =
   constants.interleaving;
 
 /** @typedef {{said: string, value: number, limit: number}} Clue evidence that slices lie elsewhere; told below its limit */
@@ -24,28 +24,32 @@ function clues(volume, axis) {
   const far = (/** @type {Iterable<string>} */ pairs) => [...pairs].map((pair) => pair.split(" ").map(Number)).map(([a, b]) => unlike[a][b]);
   const sum = (/** @type {number[]} */ values) => values.reduce((all, value) => all + value, 0);
   const stand = neighbours(shown);
-  const gained = (/** @type {number[]} */ order) => {
-    const made = neighbours(every.map((k) => order.indexOf(k)).filter((k) => shown.includes(k)));
-    const [more, less] = [[made, stand], [stand, made]].map(([one, other]) => sum(far([...one].filter((pair) => !other.has(pair)))));
-    return less > 0 ? more / less : Infinity;
-  };
   const clue = (/** @type {string} */ said, /** @type {number} */ value, limit = NEARER) => ({ said: filled(DISORDER, [said]), value, limit });
+  const nearestOf = (/** @type {[string, number[]][]} */ orders) => {
+    const found = orders.map(([said, order]) => {
+      const made = neighbours(every.map((k) => order.indexOf(k)).filter((k) => shown.includes(k)));
+      const [more, less] = [[made, stand], [stand, made]].map(([one, other]) => sum(far([...one].filter((pair) => !other.has(pair)))));
+      return { said, value: less ? more / less : Infinity, gained: more - less };
+    });
+    const { said, value } = found.reduce((a, b) => (b.gained < a.gained ? b : a));
+    return clue(said, value);
+  };
   const turns = (/** @type {number} */ count) => Array.from({ length: count }, (_, rest) => every.filter((k) => k % count === rest));
   const orders = [turns(2).flat(), turns(2).toReversed().flat(), turns(3).flat(), every.map((k) => String(k + 1)).sort().map((k) => Number(k) - 1)];
-  const halves = shown.slice(LEAST, 1 - LEAST).flatMap((first) => {
-    const [before, behind] = [every.slice(0, first), every.slice(first)];
-    return [[...before, ...behind.toReversed()], [...before.toReversed(), ...behind]].map((order, k) =>
-      clue(filled(BACKWARDS[k], [first + 1]), gained(order)),
-    );
+  const halves = shown.slice(LEAST, 1 - LEAST).flatMap((first, k) => {
+    const begin = shown[LEAST + k - 1] + 1; // in between lie slices of no tissue
+    return /** @type {[string, number[]][]} */ ([
+      [filled(BACKWARDS[0], [begin + 1]), [...every.slice(0, begin), ...every.slice(begin).toReversed()]],
+      [filled(BACKWARDS[1], [first + 1]), [...every.slice(0, first).toReversed(), ...every.slice(first)]],
+    ]);
   });
-  const pairs = shown.flatMap((a, k) => shown.slice(k + 1).map((b) => unlike[a][b]));
-  const beside = far(stand);
-  const strangers = clue(NO_ORDER, sum(pairs) / pairs.length / (sum(beside) / beside.length), STRANGERS);
-  return [least(orders.map((order, k) => clue(ORDERS[k], gained(order)))), strangers, least(halves), ...mirrored(shown, slices, width)];
+  const mean = (/** @type {number[]} */ values) => sum(values) / values.length;
+  const apart = mean(shown.flatMap((a, k) => shown.slice(k + 1).map((b) => unlike[a][b])));
+  const beside = mean(far(stand));
+  const nearest = mean(shown.map((a) => Math.min(...shown.filter((b) => b !== a).map((b) => unlike[a][b]))));
+  const strangers = clue(NO_ORDER, beside > 0 && nearest < RELATED * apart ? apart / beside : Infinity, STRANGERS);
+  return [nearestOf(orders.map((order, k) => [ORDERS[k], order])), strangers, nearestOf(halves), ...mirrored(shown, slices, width)];
 }
-
-/** The clue of the least value, the first of equals. @type {(found: Clue[]) => Clue} */
-const least = (found) => found.reduce((a, b) => (b.value < a.value ? b : a));
 
 /** Pairs of neighbours in an order, the lesser of two first. @type {(order: number[]) => Set<string>} */
 const neighbours = (order) => new Set(order.slice(1).map((k, before) => `${Math.min(k, order[before])} ${Math.max(k, order[before])}`));
