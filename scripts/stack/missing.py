@@ -1,6 +1,7 @@
 """Odd slices, most of which were not measured: blank ones, garbage, copies, and ones of another gain."""
 
 import math
+import re
 from collections.abc import Mapping
 
 import torch
@@ -25,6 +26,11 @@ MANY = (
     "{} of {} slices are unlike their neighbours, slice {} first, which is {}. The stack may be of several contrasts "
     "or in another order. None of these is left out: check it."
 )
+LOST = "slice {} of {} is {}: it is taken for a missing slice, and its neighbours are rebuilt without it."
+SEVERAL = (
+    "{} of {} slices are taken for missing ones, slice {} first, which is {}. The others are rebuilt without them."
+)
+NUMBER = re.compile(r"[0-9.]+")  # in which faults of one kind differ
 MUCH, MOST = 0.1, 0.75  # of the largest slice's tissue: where a slice is judged by two neighbours, and by one
 
 
@@ -69,6 +75,18 @@ def missing_slices(odd: Mapping[int, str], count: int) -> dict[int, str]:
     """
     few = len(odd) <= ODD * count
     return {index: what for index, what in odd.items() if few or what == BLANK or what.startswith(COPY.format(""))}
+
+
+def said_of(missing: Mapping[int, str], count: int) -> list[str]:
+    """A line on `missing_slices` of each kind, of so many slices, with the first of them."""
+    kinds: dict[str, list[int]] = {}
+    for index, what in missing.items():
+        kinds.setdefault(NUMBER.sub("", what), []).append(index)
+    said = []
+    for first, *others in kinds.values():
+        facts = (first + 1, count, missing[first])
+        said.append(SEVERAL.format(1 + len(others), count, *facts[::2]) if others else LOST.format(*facts))
+    return said
 
 
 def _copies(slices: Tensor, hole: float, least: float) -> dict[int, str]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from . import brightness, grid
 from .acquisition import Acquisition
 from .intensity import IntensityRange, intensity_range
-from .missing import MANY, filled, missing_slices, odd_slices
+from .missing import MANY, filled, missing_slices, odd_slices, said_of
 from .noise import Noise, noise_of
 from .tissue import head_mask
 
@@ -178,11 +178,7 @@ class Slices:
             return ()
         count, others = self.acquisition.slice_count, [one for one in self.odd.items() if one[0] not in self.missing]
         many = [MANY.format(len(others), count, 1 + others[0][0], others[0][1])] if others else []
-        lost = (
-            f"slice {index + 1} of {count} is {what}: it is taken for a missing slice, and its neighbours are rebuilt "
-            "without it."
-            for index, what in self.missing.items()
-        )
+        lost = said_of(self.missing, count)
         return (*brightness.doubts(self.array, self.tissue_range, self.head), *many, *lost)
 
     @cached_property

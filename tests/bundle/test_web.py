@@ -21,6 +21,7 @@ from scripts.files import sha256
 from scripts.options import as_arguments
 from scripts.outputs.entries import schema
 from scripts.stack.intensity import intensity_range
+from scripts.stack.missing import said_of
 from tests.corpus.dicom import without
 from tests.corpus.given import nifti, turned
 from tests.corpus.nifti import CODES, SLOPE, one_voxel, other_qform, patched, sform, shear
@@ -332,10 +333,13 @@ def test_missing_slices_are_those_of_the_axis_that_is_asked_for(tmp_path):
     np.where(np.arange(7) == 3, 0, HEAD).astype(np.float32).tofile(tmp_path / "head.f32")
     code = f"""
         const data = new Float32Array((await readFile(given[0])).buffer.slice(0));
-        const [{{ missingSlices, oddSlices }}] = await get("stack/missing.js");
+        const [{{ missingSlices, oddSlices, saidOf }}] = await get("stack/missing.js");
         const volume = {{ data, shape: {list(HEAD.shape)} }};
         for (const axis of [2, 0, 2]) say([...missingSlices(oddSlices(volume, axis), volume.shape[axis]).keys()]);"""
-    assert javascript(code, tmp_path / "head.f32") == [[3], [], [3]]
+    code += """
+        say(saidOf(new Map([[2, "blank"], [4, "a copy of slice 4"], [8, "blank"], [9, "1.5 times as bright"]]), 12));"""
+    missing = {2: "blank", 4: "a copy of slice 4", 8: "blank", 9: "1.5 times as bright"}
+    assert javascript(code, tmp_path / "head.f32") == [[3], [], [3], said_of(missing, 12)]
 
 
 @pytest.mark.parametrize("said", misplaced(lopsided()))

@@ -85,7 +85,24 @@ def test_beyond_a_quarter_blank_slices_and_copies_are_missing_and_others_are_sai
     else:
         assert [*stack.missing] == [*faulty] * left_out
     assert sum("None of these is left out" in line for line in stack.warnings) == (not left_out)
-    assert sum("taken for a missing slice" in line for line in stack.warnings) == len(stack.missing)
+    kinds = {"copies": "a copy of slice", "noise": "unlike its neighbours"}
+    said = (
+        f"{len(stack.missing)} of 12 slices are taken for missing ones, slice {1 + min(stack.missing, default=0)} first"
+    )
+    several = f"{said}, which is {kinds.get(fault, fault)}"
+    assert sum(line.startswith(several) for line in stack.warnings) == left_out
+
+
+def test_missing_slices_are_said_by_their_kind_each_with_the_first_of_them(slices):
+    odd = slices.clone()
+    odd[..., 5], odd[..., 8] = 0, odd[..., 7]
+    first, second = (line for line in stack_of(odd).warnings if "missing" in line)
+    assert first.startswith("slice 6 of 12 is blank: it is taken for a missing slice, and")
+    assert second.startswith("slice 9 of 12 is a copy of slice 8: it is taken for a missing slice, and")
+    odd[..., 3] = 0
+    several, second_again = (line for line in stack_of(odd).warnings if "missing" in line)
+    assert several.startswith("2 of 12 slices are taken for missing ones, slice 4 first, which is blank.")
+    assert second_again == second
 
 
 @pytest.mark.parametrize("step", [-1, 1])

@@ -4,7 +4,7 @@ import { InputError, f, g, refuse } from "../errors.js";
 import { doubts as brightness } from "./brightness.js";
 import { fineCount, largestAxis, voxelSpacing } from "./grid.js";
 import { disorder, evened } from "./interleaving.js";
-import { manyOdd, missingSlices, oddSlices } from "./missing.js";
+import { manyOdd, missingSlices, oddSlices, saidOf } from "./missing.js";
 import { interpolated, sharpness, spacingIsLost } from "./spectra.js";
 import { AXES, extremes, otherAxes } from "./volume.js";
 
@@ -120,14 +120,10 @@ export function settle(scan, options) {
   const [volume, uneven] = isJudged ? evened(scan.volume, axis) : [scan.volume, ""];
   const odd = thin ? new Map() : oddSlices(volume, axis);
   const missing = missingSlices(odd, shape[axis]);
-  const told = [...missing].map(
-    ([index, what]) =>
-      `slice ${index + 1} of ${shape[axis]} is ${what}: it is taken for a missing slice, and its neighbours are rebuilt without it.`,
-  );
   const facts = { sliceAxis: axis, sliceCount: shape[axis], sliceSpacing, sliceThickness: thickness, targetSpacing: target, missing, noise: given.noise === undefined ? undefined : given.noise / 100 };
   const sources = { slice_axis: axisSource, slice_spacing: "the affine", slice_thickness: source, target_spacing: targetSource };
   const bright = thin ? [] : brightness(volume);
-  const all = [...scan.warnings, ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...bright, ...manyOdd(odd, missing, shape[axis]), ...told, ...warnings, ...(uneven ? [uneven] : [])];
+  const all = [...scan.warnings, ...doubts(scan.volume, spacing, thin ? AXES : [axis]), ...bright, ...manyOdd(odd, missing, shape[axis]), ...saidOf(missing, shape[axis]), ...warnings, ...(uneven ? [uneven] : [])];
   return { ...facts, fineCount: fineCount(shape[axis], sliceSpacing, target), sources, warnings: all };
 }
 

@@ -4,7 +4,7 @@ import { f, filled as written } from "../errors.js";
 import { correlation, intensityRange, signalOf } from "./intensity.js";
 import { along, map, otherAxes, reorder } from "./volume.js";
 
-const { BLANK, COPIED, COPY, DARK, BRIGHT, HOLE, HOLES, ALIKE, ALIKE_ACROSS, UNLIKE, FEW, LONGEST, MANY, MUCH, MOST, ODD, SHOWN, SPOT, TWICE } = constants.missing;
+const { BLANK, COPIED, COPY, DARK, BRIGHT, HOLE, HOLES, ALIKE, ALIKE_ACROSS, UNLIKE, FEW, LONGEST, LOST, MANY, MUCH, MOST, NUMBER, ODD, SEVERAL, SHOWN, SPOT, TWICE } = constants.missing;
 const { BRIGHTEST } = constants.intensity;
 
 /** @typedef {{how: number, what: string}} Fault how odd a slice is, and in what way */
@@ -33,6 +33,17 @@ export const missingSlices = (odd, count) =>
 export function manyOdd(odd, missing, count) {
   const others = [...odd].filter(([index]) => !missing.has(index));
   return others.slice(0, 1).map(([index, what]) => written(MANY, [others.length, count, index + 1, what]));
+}
+
+/** A line on missing slices of each kind, with the first of them. @type {(missing: Map<number, string>, count: number) => string[]} */
+export function saidOf(missing, count) {
+  const kindOf = (/** @type {[number, string]} */ [, what]) => what.replaceAll(new RegExp(NUMBER, "g"), "");
+  const all = [...missing];
+  return [...new Set(all.map(kindOf))].map((kind) => {
+    const every = all.filter((one) => kindOf(one) === kind);
+    const [[first, what]] = every;
+    return every.length > 1 ? written(SEVERAL, [every.length, count, first + 1, what]) : written(LOST, [first + 1, count, what]);
+  });
 }
 
 /** @type {(volume: Volume, axis: number) => Map<number, string>} */
