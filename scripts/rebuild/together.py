@@ -127,20 +127,24 @@ def _own_and_noise(stack: Stack) -> tuple[float, float]:
 def matched(reference: Stack, stack: Stack, fit: Part | None = None) -> Part:
     """Motion, likeness and gain of a stack. A stack that is not alike keeps a gain of 1, and is not seen.
 
-    `fit`, of their splines, has its likeness, and the motion from which a precise one is found.
+    `fit`, of their splines, has its likeness, and the motion and the gain from which precise ones are found: so each
+    stack is searched for once.
     """
     first = reference.rebuilt
     slice_spacing = max(one.measured.acquisition.slice_spacing for one in (reference, stack))
     if stack is reference:
         ones = torch.ones(first.shape)
         return Part(np.eye(4), 1.0, 1.0, ones, _weight(stack, ones, slice_spacing, np.eye(4), first), 1.0)
-    motion = register(first, stack.rebuilt, reference.head, None if fit is None else fit.motion)
-    apart = resolution(first, [reference.measured, stack.measured])
-    alike = likeness(first, stack.rebuilt, motion, apart) if fit is None else fit.likeness
-    if alike < ALIKE:
-        return Part(motion, alike, 0.0, torch.ones(first.shape), torch.zeros(first.shape))
-    values, seen = placed(stack.rebuilt, first, motion, order=1)  # a gain is fitted to what is much smoother
-    gain = MetaTensor(gain_field(first, reference.head, values, seen, slice_spacing), affine=first.affine)
+    if fit is None:
+        motion = register(first, stack.rebuilt, reference.head)
+        alike = likeness(first, stack.rebuilt, motion, resolution(first, [reference.measured, stack.measured]))
+        if alike < ALIKE:
+            return Part(motion, alike, 0.0, torch.ones(first.shape), torch.zeros(first.shape))
+        values, seen = placed(stack.rebuilt, first, motion, order=1)  # a gain is fitted to what is much smoother
+        field = gain_field(first, reference.head, values, seen, slice_spacing)
+    else:
+        motion, alike, field = fit.motion, fit.likeness, fit.gain
+    gain = MetaTensor(field, affine=first.affine)
     evened = stack.rebuilt.as_tensor() * placed(gain, stack.rebuilt, np.linalg.inv(motion), order=1)[0]
     motion = register(first, MetaTensor(evened, affine=stack.rebuilt.affine), reference.head, motion)
     values, seen = placed(stack.rebuilt, first, motion, order=1)
