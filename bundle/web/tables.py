@@ -55,7 +55,8 @@ MODULES = (  # whose constants the page shares
 
 IDENTITY = (  # attributes that say whose head an image shows, and by which contrast
     "PatientName PatientID StudyInstanceUID SeriesInstanceUID EchoTime InversionTime RepetitionTime ContrastBolusAgent "
-    "ScanOptions SpectrallySelectedSuppression SOPClassUID AnatomicRegionSequence PatientSpeciesCodeSequence"
+    "ScanOptions SpectrallySelectedSuppression SOPClassUID AnatomicRegionSequence PatientSpeciesCodeSequence "
+    "ContrastBolusIngredient ContrastBolusAgentSequence ContrastBolusVolume ContrastBolusTotalDose"
 ).split()
 
 

@@ -29,7 +29,9 @@ ACQUIRED = {  # AcquisitionContrast, and the third word of ImageType of enhanced
     "STIR": "STIR",
 }
 DENIED = {"T1w": "T2w FLAIR", "T2w": "T1w FLAIR", "FLAIR": "T1w", "PDw": "T1w T2w FLAIR"}  # of names, by times
-NO = "no none not na without wo".split()  # begin the name of an agent that was not given
+AMOUNTS = ("ContrastBolusVolume", "ContrastBolusTotalDose")  # 0 where nobody entered one
+AGENTS = ("ContrastBolusIngredient", "ContrastBolusAgent")
+NO = "no none not na without wo false unknown".split()  # begin the name of an agent that nobody says was given
 NO_VOLUME = re.compile(r"0+([.,]0+)?(?![.,]?\d)")
 REMARK = "its name says {}, its times are those of {}"
 UNEVEN = "its slices lie unevenly, and dcm2niix interpolated them in {}. Give the DICOM series"
@@ -54,7 +56,7 @@ class Identity:
         date: of the session; None where nothing says it.
         shows: its contrast for people.
         stated: the contrast that a standard says; of BIDS suffix and entities, empty where none does.
-        agent: whether a contrast agent was given, by its attribute or entity.
+        agent: whether a contrast agent was given, by its attributes or entity.
         fat_saturated: whether the fat's signal is suppressed, by its attribute.
         times: `(3,)`, echo, inversion and repetition time in ms; NaN where they are missing.
         words: `names.further`, of a file's name.
@@ -134,7 +136,7 @@ def _of_series(series: dicom.Series) -> Identity:
         head=(first.first_said("PatientName", "PatientID"), text("StudyInstanceUID")),
         date=bids.day(text("StudyDate")),
         frame=text("FrameOfReferenceUID"),
-        **_contrast(header, stated, "the header", names, text("ContrastBolusAgent"), milliseconds=1),
+        **_contrast(header, stated, "the header", names, milliseconds=1),
         **_lies(axes, edges),
     )
 
@@ -149,7 +151,6 @@ def _of_file(path: Path) -> Identity:
     known, study = text("PatientID") or text("PatientName"), text("StudyInstanceUID")
     stated = bids.contrast(name) if where is not None else ()
     stated = stated if stated and stated[0] in WEIGHTED else ()
-    agent = text("ContrastBolusIngredient") or next((one[3:] for one in stated if one.startswith("ce-")), "")
     names = [text("SeriesDescription"), text("ProtocolName"), name, *([place.name] if folder(path) != place else [])]
     found = Identity(
         head=(str(where), subject) if where is not None else (known, study) if known and study else (),
@@ -157,7 +158,7 @@ def _of_file(path: Path) -> Identity:
         date=bids.session_date(path) or bids.day(fields.get("AcquisitionDateTime")),
         words=tuple(further(name)),
         folder=str(place),
-        **_contrast(fields, stated, "its suffix", names, agent, milliseconds=1000),
+        **_contrast(fields, stated, "its suffix", names, milliseconds=1000),
     )
     twin = path.with_name(path.name.replace(name, f"{re.sub(r'_Eq_[0-9]+$', '', name)}_Eq_1"))
     if twin.is_file():
@@ -175,7 +176,7 @@ def _lies(axes: np.ndarray, edges: np.ndarray) -> dict[str, Any]:
 
 
 def _contrast(
-    header: Any, stated: Sequence[str], source: str, names: Sequence[str], agent: str, milliseconds: float
+    header: Any, stated: Sequence[str], source: str, names: Sequence[str], milliseconds: float
 ) -> dict[str, Any]:
     """The facts of an `Identity` that tell contrasts apart, of a header or the fields of a sidecar.
 
@@ -193,11 +194,16 @@ def _contrast(
     options = [str(one).upper() for one in np.atleast_1d(value(header, "ScanOptions", []))]
     fat = "FAT" in str(value(header, "SpectrallySelectedSuppression", "NONE")).upper()
     fat |= "FS" in re.split(r"[\\_]", "_".join(options))
-    return {"times": times, "shows": shows, "stated": tuple(stated), "agent": _agent(agent), "fat_saturated": fat}
+    agent = _agent(header, stated)
+    return {"times": times, "shows": shows, "stated": tuple(stated), "agent": agent, "fat_saturated": fat}
 
 
-def _agent(said: str) -> bool:
-    """Whether an agent's name, free text or the label of an entity, says that one was given."""
+def _agent(header: Any, stated: Sequence[str]) -> bool:
+    """Whether an agent was given: by its code or amount, else by its name or an entity's label, unless it says no."""
+    if value(header, "ContrastBolusAgentSequence") or any(numbers(header, key, 1)[0] > 0 for key in AMOUNTS):
+        return True
+    labels = (one[3:] for one in stated if one.startswith("ce-"))
+    said = next((str(found) for key in AGENTS if (found := value(header, key))), next(labels, ""))
     words = re.findall(r"[^\W\d_]+", said.lower().replace("/", ""))  # n/a, w/o
     return bool(words) and words[0] not in NO and not NO_VOLUME.match(said.strip())
 

@@ -17,13 +17,13 @@ from .intensity import IntensityRange
 from .missing import gain_between
 
 NEARER = 0.7  # of the unlikeness of the neighbours that another order parts: right stacks have 1.5 and more
-STRANGERS = 1.8  # times the unlikeness of neighbours that any two slices have: right stacks have 2.2 and more
+STRANGERS = 1.4  # times the unlikeness of neighbours that any two slices have: right stacks have 2.2 and more
 RELATED = 0.6  # of the same: each slice of a stack has another one that is no more unlike; noise has none
 MIRRORED = -0.4  # of the usual correlation of what is uneven between neighbours, which is above 0 in right stacks
 UNEVEN = 0.3  # the least usual correlation of it that tells; noise has none
 DIMMED = 0.88  # times the others' brightness: right stacks have 0.96 and more, cross-talk leaves 0.7 to 0.8
 FEWEST = 8  # slices that tell
-LEAST = 3  # slices of a part
+LEAST = 3  # slices of a part; neighbours that an order by turns parts
 TISSUE = 0.1  # of the range of tissue; brighter pixels show it
 MUCH = 0.3  # of the largest slice's tissue; slices of less say little of their neighbours
 BLOCKS = 32  # along each edge of a slice, whose means are compared
@@ -78,21 +78,21 @@ def clues(volume: Tensor, axis: int, tissue_range: IntensityRange) -> list[Clue]
     beside, apart = (float(np.mean(one)) for one in ([unlike[pair] for pair in pairwise(shown)], every_two))
     nearest = float((unlike + 2 * np.eye(len(unlike)))[np.ix_(shown, shown)].min(0).mean())
 
-    def nearest_of(orders: Iterable[tuple[str, list[int]]]) -> Clue:
-        """The order that makes neighbours the most alike: their unlikeness, over that of the ones that it parts."""
+    def nearest_of(orders: Iterable[tuple[str, list[int]]], least: int = 1) -> Clue:
+        """The order that makes neighbours most alike, at `least` so many: their unlikeness, over that of those parted."""
         found = []
         for said, order in orders:
             made = _neighbours(one for one in np.argsort(order) if one in shown)
             new, old = (
                 sum(unlike[pair] for pair in pairs) for pairs in (made - stand, stand - made)
             )  # as many of each
-            found.append((new - old, new / old if old else np.inf, said))
+            found.append((new - old, new / old if old > 0 and len(made - stand) >= least else np.inf, said))
         _, value, said = min(found)
         return Clue(DISORDER.format(said), value, NEARER)
 
     stand, count, related = _neighbours(shown), len(slices), beside > 0 and nearest < RELATED * apart
     strangers = Clue(DISORDER.format(NO_ORDER), apart / beside if related else np.inf, STRANGERS)
-    turns = nearest_of((said, order(count)) for said, order in ORDERS.items())
+    turns = nearest_of(((said, order(count)) for said, order in ORDERS.items()), LEAST)
     return [turns, strangers, nearest_of(_backwards(count, shown)), *_mirrored(slices[shown], shown)]
 
 

@@ -392,9 +392,16 @@ SITUATIONS = {
     # contrast
     "DICOM: an agent, unless its attribute says no": (
         study(
-            ("t1", series, {**T1, "ContrastBolusAgent": "Gd"}), ("t1 post", series, {**T1, "ContrastBolusAgent": "NO"})
+            ("t1", series, {**T1, "ContrastBolusAgent": "Gd"}),
+            ("t1 post", series, {**T1, "ContrastBolusAgent": "NO", "ContrastBolusVolume": 0}),
+            ("t1 dose", series, {**T1, "ContrastBolusAgent": "unknown", "ContrastBolusVolume": 7.5}),
         ),
-        {"t2_tse_tra": T2, "t1": "thick T1w with agent", "t1_post": "thick T1w(?! with)"},
+        {
+            "t2_tse_tra": T2,
+            "t1": "thick T1w with agent",
+            "t1_post": "thick T1w(?! with)",
+            "t1_dose": "thick T1w with agent",
+        },
     ),
     "DICOM: three contrasts under one UID": (
         lambda f: [

@@ -16,8 +16,8 @@ from benchmarks.names import layouts
 from scripts.inputs import bids, dicom
 from scripts.inputs.examination import MOST_GUIDES, grouped, roles, say_what_could_guide
 from scripts.inputs.heads import heads, of_files
+from scripts.inputs.identity import AMOUNTS, by_times
 from scripts.inputs.identity import TIMES as TIMES_READ
-from scripts.inputs.identity import by_times
 from scripts.inputs.names import contrast_of
 from scripts.inputs.roles import role
 from scripts.inputs.scan import Scan
@@ -88,13 +88,16 @@ def test_sidecars_tell_contrasts_apart(one, other, why, volume):
     assert told is None if why is None else why in told
 
 
-DENIED = ["", "NONE", "No", "NO CONTRAST", "N/A", "-", "0", "0 ml", "w/o", "W/O GAD", "without", "not given"]
+DENIED = ["", "NONE", "No", "NO CONTRAST", "N/A", "-", "0", "0 ml", "w/o", "W/O GAD", "none given", "false", "UNKNOWN"]
 GIVEN = ["GADOLINIUM", "Gadovist", "7.5 ml Dotarem", "0.1 mmol/kg Gd", "YES", "W CONTRAST", "钆布醇"]
 
 
 @pytest.mark.parametrize(("said", "given"), [(one, False) for one in DENIED] + [(one, True) for one in GIVEN])
 def test_an_agent_was_given_unless_its_attribute_says_no(said, given, volume):
     assert volume("a", ContrastBolusIngredient=said).identity.agent == given
+    assert volume("b", ContrastBolusAgent=said, ContrastBolusVolume=0).identity.agent == given
+    assert volume("c", ContrastBolusAgent=said, ContrastBolusVolume=7.5).identity.agent
+    assert volume("d", ContrastBolusTotalDose=0.1).identity.agent
 
 
 def test_what_is_named_goes_together_but_for_what_a_standard_calls_another_contrast(volume, log):
@@ -420,7 +423,7 @@ def test_a_date_of_another_form_is_none(volume):
 HEADER = (
     "PatientName PatientID StudyInstanceUID StudyDate SeriesNumber SeriesDescription ProtocolName SequenceName".split()
 )
-HEADER += [*TIMES_READ, "ScanningSequence", "ContrastBolusAgent", "FrameOfReferenceUID"]
+HEADER += [*TIMES_READ, *AMOUNTS, "ScanningSequence", "ContrastBolusAgent", "FrameOfReferenceUID"]
 
 
 @pytest.mark.parametrize("keyword", HEADER)

@@ -11,7 +11,7 @@ import { alike, contrastOf, firstToken, placeOf, words } from "./names.js";
 /** @typedef {{what: "guides" | "joins" | "is left alone", why: string, rank: number[]}} Role a scan's part beside another; of the least rank is tried first */
 
 /** @type {any} */
-const { ACQUIRED, BEST, DENIED, ISOTROPIC, NO, NO_VOLUME, OPEN, PARALLEL, REMARK, SAME_REPETITION, SAME_TIME, THINNER, TIMES, UNEVEN } = {
+const { ACQUIRED, AGENTS, AMOUNTS, BEST, DENIED, ISOTROPIC, NO, NO_VOLUME, OPEN, PARALLEL, REMARK, SAME_REPETITION, SAME_TIME, THINNER, TIMES, UNEVEN } = {
   ...constants.identity,
   ...constants.roles,
 };
@@ -35,7 +35,7 @@ export function ofSeries(said) {
     session: "",
     shows: shownBy(stated.join(""), "the header", names, times, said),
     stated,
-    agent: agentOf(one("ContrastBolusAgent")),
+    agent: agentOf(said, ""),
     fatSaturated: isFatSaturated(said),
     times,
     words: [],
@@ -52,18 +52,18 @@ export function ofFile(folder, name, fields, beside, root) {
   const [suffix, ...entities] = name.split("_").toReversed();
   const kept = entities.filter((one) => !["sub", "ses", "acq", "run"].includes(one.split("-")[0])).sort();
   const stated = subject && WEIGHTED.includes(suffix) ? [suffix, ...kept] : [];
-  const agent = stated.find((one) => one.startsWith("ce-"))?.slice(3) ?? "";
   const last = folder.split("/").at(-1) ?? "";
   const names = [...["SeriesDescription", "ProtocolName"].map((key) => String(fields[key] || "")), name, ...(placeOf(folder) === folder ? [] : [last])];
   const shows = shownBy(stated.length ? contrastOf(suffix) : "", "its suffix", names, times, sidecar(fields));
+  const own = (/** @type {string} */ key) => [fields[key] || []].flat().map(String);
   const twin = `${name.replace(/_Eq_\d+$/, "")}_Eq_1`;
   return {
     head: subject ? [subject.where, subject.subject] : known && study ? [known, study] : [],
     session: subject?.session ?? "",
     shows: beside.includes(twin) ? { ...shows, remark: filled(UNEVEN, [`${twin}.nii.gz`]) } : shows,
     stated,
-    agent: agentOf(String(fields.ContrastBolusIngredient || agent)),
-    fatSaturated: isFatSaturated((key) => [fields[key] ?? []].flat().map(String)),
+    agent: agentOf(own, stated.find((one) => one.startsWith("ce-"))?.slice(3) ?? ""),
+    fatSaturated: isFatSaturated(own),
     times,
     words: words(name).filter((word) => !contrastOf(word)),
     folder,
@@ -112,10 +112,13 @@ function shownBy(stated, source, names, times, said) {
   return { contrast: named || timed, source: named ? "its name" : timed ? "its times" : "", remark, named };
 }
 
-/** Whether an agent's name says that one was given. @type {(said: string) => boolean} */
-function agentOf(said) {
-  const letters = said.toLowerCase().replaceAll("/", "").match(/\p{L}+/gu) ?? [];
-  return letters.length > 0 && !NO.includes(letters[0]) && !new RegExp(`^(?:${NO_VOLUME})`).test(said.trim());
+/** Whether an agent was given: by its code or amount, else by its name or an entity's label, unless it says no.
+ * @type {(said: Said, label: string) => boolean} */
+function agentOf(said, label) {
+  if (said("ContrastBolusAgentSequence").length || AMOUNTS.some((/** @type {string} */ key) => Number(said(key)[0] || 0) > 0)) return true;
+  const name = AGENTS.map((/** @type {string} */ key) => said(key)[0]).find(Boolean) ?? label;
+  const letters = name.toLowerCase().replaceAll("/", "").match(/\p{L}+/gu) ?? [];
+  return letters.length > 0 && !NO.includes(letters[0]) && !new RegExp(`^(?:${NO_VOLUME})`).test(name.trim());
 }
 
 /** @type {(said: Said) => boolean} */

@@ -25,11 +25,12 @@ function clues(volume, axis) {
   const sum = (/** @type {number[]} */ values) => values.reduce((all, value) => all + value, 0);
   const stand = neighbours(shown);
   const clue = (/** @type {string} */ said, /** @type {number} */ value, limit = NEARER) => ({ said: filled(DISORDER, [said]), value, limit });
-  const nearestOf = (/** @type {[string, number[]][]} */ orders) => {
+  const nearestOf = (/** @type {[string, number[]][]} */ orders, fewest = 1) => {
     const found = orders.map(([said, order]) => {
       const made = neighbours(every.map((k) => order.indexOf(k)).filter((k) => shown.includes(k)));
-      const [more, less] = [[made, stand], [stand, made]].map(([one, other]) => sum(far([...one].filter((pair) => !other.has(pair)))));
-      return { said, value: less ? more / less : Infinity, gained: more - less };
+      const [news, olds] = [[made, stand], [stand, made]].map(([one, other]) => far([...one].filter((pair) => !other.has(pair))));
+      const [more, less] = [sum(news), sum(olds)];
+      return { said, value: less > 0 && news.length >= fewest ? more / less : Infinity, gained: more - less };
     });
     const { said, value } = found.reduce((a, b) => (b.gained < a.gained ? b : a));
     return clue(said, value);
@@ -48,7 +49,7 @@ function clues(volume, axis) {
   const beside = mean(far(stand));
   const nearest = mean(shown.map((a) => Math.min(...shown.filter((b) => b !== a).map((b) => unlike[a][b]))));
   const strangers = clue(NO_ORDER, beside > 0 && nearest < RELATED * apart ? apart / beside : Infinity, STRANGERS);
-  return [nearestOf(orders.map((order, k) => [ORDERS[k], order])), strangers, nearestOf(halves), ...mirrored(shown, slices, width)];
+  return [nearestOf(orders.map((order, k) => [ORDERS[k], order]), LEAST), strangers, nearestOf(halves), ...mirrored(shown, slices, width)];
 }
 
 /** Pairs of neighbours in an order, the lesser of two first. @type {(order: number[]) => Set<string>} */

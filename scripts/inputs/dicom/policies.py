@@ -84,9 +84,10 @@ ACQUIRED = (  # attributes that say which slices came first, the most telling fi
 READ = (  # attributes that decide on a file or how it is read, besides those of `kinds` and `headers`
     "SOPClassUID SOPInstanceUID SeriesInstanceUID Modality PhotometricInterpretation PixelData ImagePositionPatient "
     "ImageOrientationPatient PixelSpacing RescaleSlope RescaleIntercept FloatPixelData DoubleFloatPixelData StudyDate "
-    "FrameOfReferenceUID ContrastBolusAgent SeriesNumber Rows Columns SliceThickness SharedFunctionalGroupsSequence "
+    "FrameOfReferenceUID SeriesNumber Rows Columns SliceThickness SharedFunctionalGroupsSequence "
     "PerFrameFunctionalGroupsSequence SpacingBetweenSlices PixelRepresentation PixelPaddingValue "
-    "PixelPaddingRangeLimit ModalityLUTSequence RealWorldValueMappingSequence ImagesInAcquisition"
+    "PixelPaddingRangeLimit ModalityLUTSequence RealWorldValueMappingSequence ImagesInAcquisition ContrastBolusAgent "
+    "ContrastBolusIngredient ContrastBolusAgentSequence ContrastBolusVolume ContrastBolusTotalDose"
 ).split()
 READ += ACQUIRED
 PHILIPS_COUNT = (0x2001, 0x1018)  # Number of Slices MR
