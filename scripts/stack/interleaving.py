@@ -79,15 +79,15 @@ def clues(volume: Tensor, axis: int, tissue_range: IntensityRange) -> list[Clue]
     nearest = float((unlike + 2 * np.eye(len(unlike)))[np.ix_(shown, shown)].min(0).mean())
 
     def nearest_of(orders: Iterable[tuple[str, list[int]]], least: int = 1) -> Clue:
-        """The order that makes neighbours most alike, at `least` so many: their unlikeness, over that of those parted."""
+        """The order that makes neighbours most alike, `least` or more: their unlikeness over that of those parted."""
         found = []
         for said, order in orders:
             made = _neighbours(one for one in np.argsort(order) if one in shown)
-            new, old = (
-                sum(unlike[pair] for pair in pairs) for pairs in (made - stand, stand - made)
-            )  # as many of each
-            found.append((new - old, new / old if old > 0 and len(made - stand) >= least else np.inf, said))
-        _, value, said = min(found)
+            parted = stand - made  # as many as are made
+            new, old = (sum(unlike[pair] for pair in pairs) for pairs in (made - stand, parted))
+            value = new / old if old > 0 and len(parted) >= least else np.inf
+            found.append((round(float(new - old), 6), value, said))
+        _, value, said = min(found, key=lambda one: one[0])  # the first of those that differ in slices of no tissue
         return Clue(DISORDER.format(said), value, NEARER)
 
     stand, count, related = _neighbours(shown), len(slices), beside > 0 and nearest < RELATED * apart

@@ -30,7 +30,7 @@ function clues(volume, axis) {
       const made = neighbours(every.map((k) => order.indexOf(k)).filter((k) => shown.includes(k)));
       const [news, olds] = [[made, stand], [stand, made]].map(([one, other]) => far([...one].filter((pair) => !other.has(pair))));
       const [more, less] = [sum(news), sum(olds)];
-      return { said, value: less > 0 && news.length >= fewest ? more / less : Infinity, gained: more - less };
+      return { said, value: less > 0 && news.length >= fewest ? more / less : Infinity, gained: Math.round(1e6 * (more - less)) };
     });
     const { said, value } = found.reduce((a, b) => (b.gained < a.gained ? b : a));
     return clue(said, value);
