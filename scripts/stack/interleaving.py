@@ -16,12 +16,12 @@ from torch.nn.functional import adaptive_avg_pool2d
 from .intensity import IntensityRange
 from .missing import gain_between
 
-NEARER = 0.7  # of the unlikeness of the neighbours that another order parts: right stacks have 1.5 and more
-STRANGERS = 1.4  # times the unlikeness of neighbours that any two slices have: right stacks have 2.2 and more
-RELATED = 0.6  # of the same: each slice of a stack has another one that is no more unlike; noise has none
-MIRRORED = -0.4  # of the usual correlation of what is uneven between neighbours, which is above 0 in right stacks
+NEARER = 0.7  # of the unlikeness of the neighbours that another order parts: right stacks have 1.3 and more
+STRANGERS = 1.4  # times the unlikeness of neighbours that any two slices have: right stacks have 2.6 and more
+RELATED = 0.6  # of the unlikeness of any two: each slice has one that is no more unlike to it; noise has none
+MIRRORED = -0.4  # of the usual correlation of what is uneven in neighbours: right stacks have -0.03 and more
 UNEVEN = 0.3  # the least usual correlation of it that tells; noise has none
-DIMMED = 0.88  # times the others' brightness: right stacks have 0.96 and more, cross-talk leaves 0.7 to 0.8
+DIMMED = 0.88  # times the others' brightness: right stacks have 0.95 and more, cross-talk leaves 0.7 to 0.8
 FEWEST = 8  # slices that tell
 LEAST = 3  # slices of a part; neighbours that an order by turns parts
 TISSUE = 0.1  # of the range of tissue; brighter pixels show it
