@@ -118,6 +118,13 @@ def test_few_slices_and_noise_tell_no_order(slices):
     assert ordered(standing(slices[..., :7], 2, next(iter(ORDERS)))) == "" == ordered(noise)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_head_of_equal_halves_shows_no_mirror_whatever_its_noise(seed):
+    even = sum(lopsided().flip(along) for along in ((), (0,), (1,), (0, 1))) / 4
+    noise = torch.randn(even.shape, generator=torch.Generator().manual_seed(seed))
+    assert ordered(even + 40 * noise) == ""
+
+
 @pytest.mark.parametrize("factor", [0.7, 0.8])
 @pytest.mark.parametrize("which", [0, 1])
 def test_every_other_slice_that_is_dimmer_becomes_as_bright_as_the_others(slices, factor, which):
