@@ -129,7 +129,7 @@ def test_a_part_that_was_begun_and_has_no_checkpoint_begins_anew_and_says_so(dat
 
 
 def test_new_weights_have_no_calibration_of_the_weights_that_they_started_from(dataset_dir, tmp_path):
-    calibration = Calibration([3.0], [[[float(k) for k in range(len(LEVELS))]]], (0.5, 0.1), (10.0, 0.5, 1.0))
+    calibration = Calibration([3.0], [[[float(k) for k in range(len(LEVELS))]]], (0.5, 0.1))
     stage = content(nano.workflow(tmp_path / "eval", dataset_dir, "stage1"), "train#stage")
     stage.card, engine = replace(stage.card, error_map=calibration), Engine(lambda *_: None)
     engine.state.epoch = stage.course.epochs
