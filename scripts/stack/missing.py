@@ -83,9 +83,10 @@ def said_of(missing: Mapping[int, str], count: int) -> list[str]:
     for index, what in missing.items():
         kinds.setdefault(NUMBER.sub("", what), []).append(index)
     said = []
-    for first, *others in kinds.values():
-        facts = (first + 1, count, missing[first])
-        said.append(SEVERAL.format(1 + len(others), count, *facts[::2]) if others else LOST.format(*facts))
+    for places in kinds.values():
+        number, what = places[0] + 1, missing[places[0]]
+        several = SEVERAL.format(len(places), count, number, what)
+        said.append(several if len(places) > 1 else LOST.format(number, count, what))
     return said
 
 
