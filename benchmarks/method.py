@@ -1,4 +1,4 @@
-"""The method in one picture: slices, both families of planes after each stage, weighed, reconciled.
+"""The method in one picture: slices, both families of planes after stage 1, weighed, after stage 2, reconciled.
 
 python -m benchmarks.method VOLUME docs/method.png [--axis 1] [--thickness 5] [--place 0.62]
 
@@ -38,15 +38,10 @@ class Watched(DriftInferer):
         self.first = super().stage1(slices, box, others, network, guide)
         return self.first
 
-    def stage2(self, families, slices, network):
-        """Keeps the planes that the flow has moved."""
-        self.second = super().stage2(families, slices, network)
-        return self.second
-
-    def fine(self, slices, network, guide):
-        """Keeps the weighed volume."""
-        self.weighed, spread = super().fine(slices, network, guide)
-        return self.weighed, spread
+    def flow(self, head, others, slices, network):
+        """Keeps the weighed head, and the one that the flow has moved."""
+        self.weighed, self.moved = head.clone(), super().flow(head, others, slices, network)
+        return self.moved
 
 
 def steps(truth, axis, thickness, place):
@@ -67,16 +62,13 @@ def steps(truth, axis, thickness, place):
         return shades(plane[top:bottom, left:right], low, low + BRIGHT * (high - low))
 
     scan, unit = window(result), window(inferer.weighed)
-    families = [
-        [planes[:, 0].float().cpu().movedim((1, 2), (axis, other)) for planes, other in zip(stage, others)]
-        for stage in (inferer.first, inferer.second)
-    ]
+    stage1 = [p[:, 0].float().cpu().movedim((1, 2), (axis, other)) for p, other in zip(inferer.first, others)]
     names = [f"{NAMES[3 - axis - other]} planes" for other in others]
     return [
         [(f"{thickness:g} mm slices", seen(nearest[box], *scan))],
-        [(f"stage 1, {name}", seen(family, *unit)) for name, family in zip(names, families[0])],
-        [(f"stage 2, {name}", seen(family, *unit)) for name, family in zip(names, families[1])],
-        [("both, weighed", seen(inferer.weighed[box], *unit))],
+        [(f"stage 1, {name}", seen(family, *unit)) for name, family in zip(names, stage1)],
+        [("both, weighed", seen(inferer.weighed, *unit))],
+        [("stage 2", seen(inferer.moved, *unit))],
         [("reconciled", seen(result[box], *scan))],
     ]
 

@@ -50,7 +50,6 @@ from scripts.stack.profile import slice_profile
 ROOT = Path(__file__).resolve().parents[2]
 FREE = torch.export.Dim.AUTO
 OPSET = 20
-Part = tuple[nn.Module, dict[str, Tensor], dict[str, dict[int, object]]]
 RICIAN, DEGREE = 3.0, 48  # standard deviations, of the Chebyshev series of `rician`
 
 
@@ -99,9 +98,9 @@ class Velocity(nn.Module):
         super().__init__()
         self.velocity = network.velocity
 
-    def forward(self, x: Tensor, modulation: Tensor, step: Tensor, z: Tensor | None = None) -> Tensor:
-        """`x` and, for a velocity that sees it, the estimate `z` are `(B, 1, H, W)`; `modulation` is `(1, M)`."""
-        return x + step * self.velocity.at(x, modulation, z)
+    def forward(self, x: Tensor, modulation: Tensor, step: Tensor) -> Tensor:
+        """`x` is `(B, 1, H, W)`, `modulation` is `(1, M)`, `step` is `(1,)`."""
+        return x + step * self.velocity.at(x, modulation)
 
 
 class Modulation(nn.Module):
@@ -144,7 +143,7 @@ def cosines(n: int) -> Tensor:
     return torch.cos(quarters * (math.pi / 2) / n) * ((2 - (k == 0).float()) / n).sqrt()[:, None]
 
 
-def parts(network: Drift, guided: bool) -> dict[str, Part]:
+def parts(network: Drift, guided: bool) -> dict[str, tuple[nn.Module, dict[str, Tensor], dict[str, dict[int, object]]]]:
     """By name: a module, examples of its inputs, and which of their dimensions are free."""
     stage1 = {
         "image": torch.zeros(2, network.apn.planes, 12, 56),
@@ -154,10 +153,6 @@ def parts(network: Drift, guided: bool) -> dict[str, Part]:
     moment = {"lengths": stage1["lengths"], "time": torch.zeros(1)}
     modulation = Modulation(network)(*moment.values())
     planes = {0: FREE, 2: FREE, 3: FREE}
-    state = {"x": torch.zeros(2, 1, 56, 64), "modulation": modulation, "step": torch.ones(1)}
-    free = {"x": planes, "modulation": {}, "step": {}}
-    if network.velocity.estimate:
-        state, free = state | {"z": torch.zeros(2, 1, 56, 64)}, free | {"z": planes}
     sizes = {"image": planes, "lengths": {}, "rows": {1: FREE}}
     beside = {"guide": torch.zeros(2, 1, 44, 56), "guide_slices": torch.zeros(2, 1, 12, 56)}
     beside["guide_share"] = torch.ones_like(beside["guide"])
@@ -169,7 +164,11 @@ def parts(network: Drift, guided: bool) -> dict[str, Part]:
     return {
         **({"guided": with_guide} if guided else {}),
         "stage1": (Stage1(network), stage1, sizes),
-        "velocity": (Velocity(network), state, free),
+        "velocity": (
+            Velocity(network),
+            {"x": torch.zeros(2, 1, 56, 64), "modulation": modulation, "step": torch.ones(1)},
+            {"x": planes, "modulation": {}, "step": {}},
+        ),
         "modulation": (Modulation(network), moment, {"lengths": {}, "time": {}}),
         "families": (Families(), both, {"first": every, "second": every, "spacing": {}, "slice_spacing": {}}),
         "weighed": (Weighed(), weighed, {"seen": every, "values": {0: FREE}, "regularisation": {0: FREE, 1: FREE}}),
@@ -220,43 +219,36 @@ def halve(model: onnx.ModelProto) -> None:
 
 @torch.no_grad()
 def export(network: Drift, output: Path, guided: bool) -> None:
-    """Writes the ONNX files; stage 1 a second time, if the weights know guides."""
-    for name, part in parts(network, guided).items():
-        write(name, part, output)
-
-
-@torch.no_grad()
-def write(name: str, part: Part, output: Path) -> None:
-    """Writes a part of `parts`, optimised for any processor."""
-    module, inputs, free = part
-    with tempfile.TemporaryDirectory() as folder:
-        plain, optimised = Path(folder) / "plain.onnx", Path(folder) / "optimised.onnx"
-        torch.onnx.export(
-            module.eval(),
-            tuple(inputs.values()),
-            plain,
-            dynamo=True,
-            input_names=list(inputs),
-            output_names=["result"],
-            dynamic_shapes=tuple(free.values()),
-            opset_version=OPSET,
-            external_data=False,
-            optimize=False,  # the exporter's own optimiser would fix sizes
-            verbose=False,
-        )
-        model = onnx.load(plain)
-        with_split(model)
-        onnx.save(model, plain)
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        options.optimized_model_filepath = str(optimised)
-        left_out = ["GatherSliceToSplitFusion"]  # one Split of 44 has more outputs than WebGPU allows
-        onnxruntime.InferenceSession(plain, options, ["CPUExecutionProvider"], disabled_optimizers=left_out)
-        own, plain_too = onnx.load(optimised), onnx.load(optimised)
-        with_fewer_products(own)
-        if own.graph.node != plain_too.graph.node:
-            save(plain_too, output / "webgpu" / f"{name}.onnx")
-        save(own, output / f"{name}.onnx")
+    """Writes the ONNX files, optimised for any processor; stage 1 a second time, if the weights know guides."""
+    for name, (module, inputs, free) in parts(network, guided).items():
+        with tempfile.TemporaryDirectory() as folder:
+            plain, optimised = Path(folder) / "plain.onnx", Path(folder) / "optimised.onnx"
+            torch.onnx.export(
+                module.eval(),
+                tuple(inputs.values()),
+                plain,
+                dynamo=True,
+                input_names=list(inputs),
+                output_names=["result"],
+                dynamic_shapes=tuple(free.values()),
+                opset_version=OPSET,
+                external_data=False,
+                optimize=False,  # the exporter's own optimiser would fix sizes
+                verbose=False,
+            )
+            model = onnx.load(plain)
+            with_split(model)
+            onnx.save(model, plain)
+            options = onnxruntime.SessionOptions()
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+            options.optimized_model_filepath = str(optimised)
+            left_out = ["GatherSliceToSplitFusion"]  # one Split of 44 has more outputs than WebGPU allows
+            onnxruntime.InferenceSession(plain, options, ["CPUExecutionProvider"], disabled_optimizers=left_out)
+            own, plain_too = onnx.load(optimised), onnx.load(optimised)
+            with_fewer_products(own)
+            if own.graph.node != plain_too.graph.node:
+                save(plain_too, output / "webgpu" / f"{name}.onnx")
+            save(own, output / f"{name}.onnx")
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
@@ -266,15 +258,15 @@ def save(model: onnx.ModelProto, path: Path) -> None:
         onnx.save(model, partial)
 
 
-def constants(card: Card, weights: Path, settings: Mapping[str, Any], network: Drift) -> dict[str, dict]:
-    """Python's tables, the weights' card, the inferer's settings, what the networks see, the slice profile."""
+def constants(card: Card, weights: Path, settings: Mapping[str, Any], planes: int) -> dict[str, dict]:
+    """Python's tables, the weights' card, the inferer's settings, the planes that stage 1 sees, the slice profile."""
     shared = tables()
     position, height = slice_profile(shared["acquisition"]["SLR"])
     cumulative = cumulative_trapezoid(height, position, initial=0)
     shared["card"] = {k: v for k, v in asdict(card).items() if k not in SAID_ALONE}
     shared["profile"] = {"first": position[0], "step": position[1] - position[0], "cumulative": cumulative.tolist()}
     shared["noise"]["rician"] = {"scale": RICIAN, "series": rician()}
-    shared["inferer"] = {**settings, "planes": network.apn.planes, "estimate": network.velocity.estimate}
+    shared["inferer"] = {**settings, "planes": planes}
     metadata = json.loads((ROOT / "configs" / "metadata.json").read_text(encoding="utf-8"))
     shared["release"] = {"version": metadata["version"], "weights": sha256([weights])}
     shared["release"]["network"] = f"weights {card.version} ({card.sha256[:SHOWN]})"
@@ -336,7 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = config.get_parsed_content("inferer").settings
     with tempfile.TemporaryDirectory() as folder:
         sample(Path(folder), given.output / "sample.nii.gz")
-    text = json.dumps(constants(card, given.ckpt_path, settings, network), separators=(",", ":"))
+    text = json.dumps(constants(card, given.ckpt_path, settings, network.apn.planes), separators=(",", ":"))
     with whole_file(given.output / "constants.js") as partial:
         partial.write_text(f"export default {text};\n", encoding="utf-8")
     for path in sorted(file for file in given.output.rglob("*") if file.is_file()):

@@ -155,8 +155,8 @@ interface Networks {
   stage1(given: Volume[], lengths: number[], rows: number[]): Promise<Float32Array>;
   /** For each Euler step the modulation of the velocity's norms. */
   modulations(lengths: number[], steps: number): Promise<Float32Array[]>;
-  /** The flow on stage 1's estimate `z`, an Euler step of that length for each modulation. */
-  refine(x: Float32Array, dims: number[], modulations: Float32Array[], step: number, z: Float32Array): Promise<Float32Array>;
+  /** An Euler step, of a length in time, under a modulation. */
+  refine(x: Float32Array, dims: number[], modulation: Float32Array, step: number): Promise<Float32Array>;
   families(one: Volume, other: Volume, spacing: number[], sliceSpacing: number): Promise<Float32Array>;
   /** Patterns of slices, of which they see so much, over that and the regularisation of each in-plane frequency. */
   weighed(seen: Volume, values: number[], regularisation: number[]): Promise<Float32Array>;

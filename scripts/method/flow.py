@@ -5,11 +5,8 @@ Time runs from 0 to 1: from the APN's coarse estimate `x0` to the sharp target `
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +22,7 @@ class PathSample(NamedTuple):
 
     Attributes:
         xt: `(B, 1, H, W)` states `s(t)`.
-        x0: `(B, 1, H, W)` coarse estimates `z` of the frozen APN, with the noise of the start (`noisy_start`).
+        x0: `(B, 1, H, W)` coarse estimates `z` of the frozen APN.
         x1: `(B, 1, H, W)` targets `y`, NaN where nothing is known.
         t: `(B,)` times in [0, 1].
         partner: `(P,)` indices into the batch: the partners of its last `P` samples. Empty without CETA.
@@ -36,36 +33,6 @@ class PathSample(NamedTuple):
     x1: Tensor
     t: Tensor
     partner: Tensor
-
-
-def noisy_start(z: Tensor, noise: Tensor, deviation: float) -> Tensor:
-    """Start of a path, `x0 = z + deviation * noise`: the APN's estimate with a little noise, both `(B, 1, H, W)`.
-
-    An estimate is a mean: it has one end. With noise the flow has something to become the detail that no slice
-    measured. Ohayon et al., *Posterior-Mean Rectified Flow* (ICLR 2025). The paper's paths start at `z`.
-    """
-    return z + deviation * noise
-
-
-def _mixed(values: np.ndarray) -> np.ndarray:
-    """A hash of 32-bit numbers that is one to one: Appleby's finaliser of MurmurHash3 (2011)."""
-    values = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return values ^ (values >> np.uint32(16))
-
-
-def grid_noise(shape: Sequence[int]) -> Tensor:
-    """White noise of mean 0 and standard deviation 1 on a grid `(X, Y, Z)`, for `noisy_start`.
-
-    A voxel's value is a hash of its place: the sum of four numbers that are uniform, which is nearly normal. So a scan
-    is rebuilt alike each time, on every machine, and however it is stored.
-    """
-    places = [np.arange(count, dtype=np.uint32) for count in shape]
-    x, y, z = np.ix_(*places)
-    first = _mixed(_mixed(_mixed(x + np.uint32(1)) + y) + z)
-    second = _mixed(first + np.uint32(1))
-    total = sum(part.astype(np.float32) for half in (first, second) for part in (half >> np.uint32(16), half & 0xFFFF))
-    return torch.from_numpy((total - 2 * 65535) * np.float32(math.sqrt(3) / 65536))
 
 
 def state_at(x0: Tensor, x1: Tensor, t: Tensor) -> Tensor:

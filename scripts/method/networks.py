@@ -17,8 +17,6 @@ from .flow import euler_step
 from .slice_projection import SliceProjectionNetwork, noise_level
 from .unet import UNet
 
-DETAIL = 0.1  # of intensities in [-1, 1]; about the deviation of truths from the estimates
-
 
 def _mlp(*widths: int) -> nn.Sequential:
     """Two linear layers with a SiLU between them."""
@@ -111,11 +109,9 @@ class VelocityNetwork(nn.Module):
     """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8). It starts at zero: the flow is at rest.
 
     Args:
-        estimate: the network also sees the estimate `z`, which the paper's does not. A state `s(t)` alone does not tell
-            detail from noise. Beside `z` it does: `d = s(t) - z = t (y - z) + (1 - t) noise`. The velocity is then
-            `gain(t, c) d`, which at first takes the noise away and at last goes on as it went, and what the U-Net makes
-            of `z` and `d` in units of `DETAIL`.
         block: see `UNet`.
+        unit: of the velocity, in intensities; 1 in the paper. Most detail is about a tenth of the range of tissue.
+            Without norms a network whose outputs are ten times too strong ends its training at rest.
     """
 
     def __init__(
@@ -124,45 +120,26 @@ class VelocityNetwork(nn.Module):
         width: int = 256,
         norm: bool = True,
         noise: bool = False,
-        estimate: bool = False,
         block: int = 1,
+        unit: float = 1.0,
     ):
         super().__init__()
-        self.estimate = estimate
-        self.unit = DETAIL  # TorchScript reads no constants of a module
+        self.unit = unit
         self.embedding = TimeThicknessEmbedding(width, noise)
-        self.unet = UNet(channels, self.embedding.dim, norm, 1 + estimate, block)
+        self.unet = UNet(channels, self.embedding.dim, norm, block)
         zero_module(self.unet.conv_out)
-        self.gain = nn.Sequential(nn.SiLU(), zero_module(nn.Linear(self.embedding.dim, 1))) if estimate else None
 
     def modulation(self, thickness: Tensor, t: Tensor) -> Tensor:
-        """`UNet.modulation` for `thickness`, `(B or 1, 2)` in mm, and `t`, `(B or 1,)`; the gain is its last number."""
-        condition = self.embedding(thickness, t)
-        modulation = self.unet.modulation(condition)
-        return modulation if self.gain is None else torch.cat([modulation, self.gain(condition)], dim=1)
+        """`UNet.modulation` for `thickness`, `(B or 1, 2)` in mm, and `t`, `(B or 1,)`."""
+        return self.unet.modulation(self.embedding(thickness, t))
 
-    def at(self, xt: Tensor, modulation: Tensor, z: Tensor | None = None) -> Tensor:
-        """The velocity under a given modulation; `xt` and `z` as in `forward`."""
-        if not self.estimate:
-            return self.unet(xt, modulation)
-        if z is None:
-            raise ValueError("this velocity network sees the estimate: give it z.")
-        detail, gain = xt - z, modulation[:, -1:, None, None]
-        return gain * detail + self.unit * self.unet(torch.cat([z, detail / self.unit], dim=1), modulation)
+    def forward(self, xt: Tensor, thickness: Tensor, t: Tensor) -> Tensor:
+        """Args: `xt`, `(B, 1, H, W)`; `thickness`, `(B or 1, 2)` in mm; `t`, `(B or 1,)`. Returns `(B, 1, H, W)`."""
+        return self.at(xt, self.modulation(thickness, t))
 
-    def forward(self, xt: Tensor, thickness: Tensor, t: Tensor, z: Tensor | None = None) -> Tensor:
-        """The velocity at a state of the path.
-
-        Args:
-            xt: states, `(B, 1, H, W)`.
-            thickness: `(B or 1, 2)` in mm.
-            t: `(B or 1,)`.
-            z: stage 1's estimates, as `xt`; of a network that sees them.
-
-        Returns:
-            `(B, 1, H, W)`.
-        """
-        return self.at(xt, self.modulation(thickness, t), z)
+    def at(self, xt: Tensor, modulation: Tensor) -> Tensor:
+        """The velocity under a given modulation."""
+        return self.unit * self.unet(xt, modulation)
 
 
 def stage2_lengths(lengths: Tensor) -> Tensor:
@@ -201,14 +178,10 @@ class Drift(nn.Module):
         modulation = self.velocity.modulation(thickness.repeat(steps, 1), t)
         return modulation.reshape(steps, rows, modulation.shape[1])
 
-    def refine(self, x: Tensor, modulations: Tensor, times: Tensor, z: Tensor | None = None) -> Tensor:
-        """Runs the flow under given modulations from `x`, `(B, 1, H, W)`: from the estimate `z`, or from it with noise.
-
-        Without `z`, `x` is the estimate.
-        """
-        estimate = x if z is None else z
+    def refine(self, x: Tensor, modulations: Tensor, times: Tensor) -> Tensor:
+        """Runs the flow from stage 1's estimate `x`, `(B, 1, H, W)`, under given modulations."""
         for n in range(times.shape[0] - 1):
-            x = euler_step(x, self.velocity.at(x, modulations[n], estimate), times[n], times[n + 1])
+            x = euler_step(x, self.velocity.at(x, modulations[n]), times[n], times[n + 1])
         return x
 
     def forward(

@@ -110,19 +110,18 @@ class UNet(nn.Module):
 
     Args:
         channels: feature channels from the finest level to the coarsest, such as (96, 192, 384, 768).
-        images: that the input has side by side; 1 in the paper.
         block: edge of the blocks of pixels that the finest level takes for one, their pixels as channels (Shi et al.,
             *Real-Time Single Image and Video Super-Resolution*, CVPR 2016); 1 in the paper. 2 leaves a quarter of the
             places, so that four times the channels cost no more.
     """
 
-    def __init__(self, channels: Sequence[int], condition_dim: int, norm: bool = True, images: int = 1, block: int = 1):
+    def __init__(self, channels: Sequence[int], condition_dim: int, norm: bool = True, block: int = 1):
         super().__init__()
         channels = list(channels)
         last = len(channels) - 1
         self.stride = block * 2**last  # height and width must be multiples of it
         self.split, self.join = nn.PixelUnshuffle(block), nn.PixelShuffle(block)
-        self.conv_in = nn.Conv2d(images * block**2, channels[0], 3, padding=1)
+        self.conv_in = nn.Conv2d(block**2, channels[0], 3, padding=1)
         downs = [DownBlock(channels[max(k - 1, 0)], c, condition_dim, k < last, norm) for k, c in enumerate(channels)]
         self.down_blocks = nn.ModuleList(downs)
         self.mid_block1 = ResidualBlock(channels[-1], channels[-1], condition_dim, norm)
@@ -150,7 +149,7 @@ class UNet(nn.Module):
         return torch.cat(shares, dim=1)
 
     def forward(self, x: Tensor, modulation: Tensor) -> Tensor:
-        """Args: `x`, `(B, images, H, W)`; `modulation`, `(B or 1, M)`. Returns `(B, 1, H, W)`."""
+        """Args: `x`, `(B, 1, H, W)`; `modulation`, `(B or 1, M)`. Returns `(B, 1, H, W)`."""
         if x.shape[2] % self.stride != 0 or x.shape[3] % self.stride != 0:
             raise ValueError(f"image is {x.shape[2]} x {x.shape[3]}: pad it to multiples of {self.stride}.")
         h = self.conv_in(self.split(x))

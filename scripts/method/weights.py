@@ -34,7 +34,6 @@ class Card:
         n_max: Euler steps at most, of AIS; 1 to 100.
         sharp_n_max: the same for `--sharp`, which takes the flow to its end; None for weights whose flow leads no
             further than `n_max`.
-        start_noise: standard deviation of the noise at the flow's start, of intensities in [-1, 1]; 0 for none.
         guide_share: of the training pairs that had a guide, 0 to 1.
         sha256: of the weights file. `write_card` fills it in.
         error_map: turns the third network's numbers into error maps; None where no map can be made.
@@ -52,7 +51,6 @@ class Card:
     guide_share: float = 0.0
     sha256: str = ""
     sharp_n_max: int | None = None
-    start_noise: float = 0.0
     error_map: Calibration | None = None
     sharp_error_map: Calibration | None = None
     foretelling: Foretelling | None = None
@@ -73,10 +71,8 @@ class Card:
                 continue
             if type(value) is not int or not 0 < value <= MOST_STEPS:
                 raise InputError(f"{name} is {value!r}: expected a whole number from 1 to {MOST_STEPS}.")
-        for name in ("guide_share", "start_noise"):
-            value = getattr(self, name)
-            if not is_number(value, 0) or value > 1:
-                raise InputError(f"{name} is {value!r}: expected a number from 0 to 1.")
+        if not is_number(self.guide_share, 0) or self.guide_share > 1:
+            raise InputError(f"guide_share is {self.guide_share!r}: expected a number from 0 to 1.")
         for name in ("version", "size", "sha256"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"{name} is {getattr(self, name)!r}: expected text.")

@@ -22,14 +22,14 @@ class TimedFlowBatch(FlowBatch):
 
     def __call__(self, batchdata, device=None, non_blocking=False, **kwargs):
         """Returns what `FlowBatch` does, with two more planes of each pair."""
-        xt, path, (thickness, t, z), _ = super().__call__(batchdata, device, non_blocking, **kwargs)
+        xt, path, (thickness, t), _ = super().__call__(batchdata, device, non_blocking, **kwargs)
         count, pairs = len(t), len(path.partner)
         again = torch.cat([path.partner, torch.arange(count - pairs, count, device=xt.device)])
-        x0, x1, thickness, z = (torch.cat([whole, whole[again]]) for whole in (path.x0, path.x1, thickness, z))
+        x0, x1, thickness = (torch.cat([whole, whole[again]]) for whole in (path.x0, path.x1, thickness))
         t = torch.cat([t, t.new_full((2 * pairs,), self.ceta_time)])
         xt = state_at(x0, x1.where(x1.isfinite(), x0), t)
         partner = torch.arange(count, count + pairs, device=xt.device)
-        return xt, PathSample(xt, x0, x1, t, partner), (thickness, t, z), {}
+        return xt, PathSample(xt, x0, x1, t, partner), (thickness, t), {}
 
 
 class TimedFlowLoss(FlowLoss):

@@ -1,9 +1,9 @@
 """DRIFT on a stack of slices, and the methods that sharpen planes as it does.
 
-slices -> stage 1 (planes of each family) -> stage 2 (windows, the flow) -> families weighed
+slices -> stage 1 (planes of each family) -> families weighed -> stage 2 (windows, the flow)
 
-A flow that starts at noise ends at one of many images. Both families must end at the same one, so its steps come after
-the families are weighed.
+An Euler step goes along the planes of either family in turn, so that a step costs half as much as one for each family.
+The paper's networks take both stages plane by plane, and their families are weighed last.
 """
 
 import math
@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.nn.functional import pad as pad_ends
 
 from ..errors import InputError, flag
-from ..method.flow import grid_noise, noisy_start
 from ..method.networks import Drift
 from ..method.schedule import N_MAX, ais_steps, euler_times, pad
 from ..method.slice_projection import SliceProjectionNetwork, neighbours
@@ -112,20 +111,13 @@ class PlaneInferer(StackInferer):
                 volume[box] = weigh_families(families, others, slices.edges[others], a.slice_spacing)
             else:
                 (volume[box],) = families
-            volume[box] = self.flow(volume[box], box, others, slices, network)
+            volume[box] = self.flow(volume[box], others, slices, network)
             if spread is not None:
                 spread[box] = (families[0] - families[1]).abs() / 2
         return volume, spread
 
-    def flow(
-        self, head: Tensor, box: tuple[slice, ...], others: Sequence[int], slices: Slices, network: nn.Module
-    ) -> Tensor:
-        """The steps that the volume takes once its families are weighed; here none.
-
-        Args:
-            head: the box on the fine grid, `(X, Y, Z)` in [-1, 1].
-            box, others: as for `stage1`.
-        """
+    def flow(self, head: Tensor, others: Sequence[int], slices: Slices, network: nn.Module) -> Tensor:
+        """The steps of a part of the volume, `(X, Y, Z)` in [-1, 1], once its families are weighed; here none."""
         return head
 
     def by_windows(self, planes: Tensor, sharpen: Callable[[Tensor], Tensor]) -> Tensor:
@@ -134,8 +126,8 @@ class PlaneInferer(StackInferer):
         Planes without air are given some beside them (`windows.air_margin`).
 
         Args:
-            planes: `(P, C, H, W)`, of `C` images side by side.
-            sharpen: windows -> windows, `(B, C, H', W')` -> `(B, 1, H', W')`.
+            planes: `(P, 1, H, W)`.
+            sharpen: windows -> windows, both `(B, 1, H', W')`.
 
         Returns:
             `(P, 1, H, W)`.
@@ -174,8 +166,6 @@ class DriftInferer(PlaneInferer):
     Args:
         steps: Euler steps; null for AIS, 0 for stage 1 alone.
         n_max: most steps of AIS; 1 for one step at any thickness.
-        start_noise: standard deviation of the noise at the flow's start, of intensities in [-1, 1], as the weights were
-            trained with (`flow.noisy_start`). 0 is the paper's.
         deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`), whether or not the
             result was reconciled.
         sharp: `n_max` takes the flow to its end (`weights.card_of_run`): results say that their detail is drawn.
@@ -183,7 +173,6 @@ class DriftInferer(PlaneInferer):
 
     steps: int | None = None
     n_max: int = N_MAX
-    start_noise: float = 0.0
     deblocked: bool = False
     sharp: bool = False
 
@@ -252,40 +241,25 @@ class DriftInferer(PlaneInferer):
     def stage2(  # type: ignore[override]  # of one network alone
         self, families: list[Tensor], slices: Slices, network: Drift
     ) -> list[Tensor]:
-        """Both stages of the paper's network; after stage 1 on the measured slices `Drift.refine`.
-
-        With noise at the start `flow` takes the steps.
-        """
-        a, device = slices.acquisition, families[0].device
-        times = euler_times(0 if self.start_noise else self.steps_for(a)[0]).to(device, torch.float32)
-        lengths = slices.lengths((a.slice_axis + 1) % 3).to(device)  # no pixel counts
-        sharpen = partial(network, thickness=lengths[:, :2], times=times)
+        """Both stages of the paper's networks; after stage 1 on the measured slices `flow` takes the steps."""
         if isinstance(network.apn, SliceProjectionNetwork):
-            if len(times) == 1:
-                return families
-            sharpen = partial(network.refine, modulations=network.modulations(lengths, times), times=times)
-        return [self.by_windows(planes, sharpen) for planes in families]
+            return families
+        a, device = slices.acquisition, families[0].device
+        times = euler_times(self.steps_for(a)[0]).to(device, torch.float32)
+        thickness = slices.lengths((a.slice_axis + 1) % 3)[:, :2].to(device)  # no pixel counts
+        return [self.by_windows(planes, partial(network, thickness=thickness, times=times)) for planes in families]
 
     def flow(  # type: ignore[override]  # of one network alone
-        self, head: Tensor, box: tuple[slice, ...], others: Sequence[int], slices: Slices, network: Drift
+        self, head: Tensor, others: Sequence[int], slices: Slices, network: Drift
     ) -> Tensor:
-        """The flow from noise at its start: an Euler step on the planes along either in-plane axis, in turn.
-
-        A single step leads to the mean, in which noise becomes nothing: it begins at the estimate itself.
-        """
+        """An Euler step on the planes along either in-plane axis, in turn."""
         a, device = slices.acquisition, device_of(network)
         times = euler_times(self.steps_for(a)[0]).to(device, torch.float32)
-        if not self.start_noise or len(times) == 1:
+        if not isinstance(network.apn, SliceProjectionNetwork) or len(times) == 1:
             return head
         modulations = network.modulations(slices.lengths(others[0]).to(device), times)
-        x = noisy_start(head, grid_noise(slices.fine_shape)[box], self.start_noise if len(times) > 2 else 0.0)
         for n, other in zip(range(len(times) - 1), cycle(others)):
-
-            def step(both: Tensor, n: int = n) -> Tensor:
-                state, estimate = both.split(1, dim=1)
-                return network.refine(state, modulations[n : n + 1], times[n : n + 2], estimate)
-
-            both = torch.cat([planes_of(volume, a.slice_axis, other) for volume in (x, head)], dim=1)
-            planes = self.by_windows(both.to(device), step)
-            x = planes[:, 0].movedim((1, 2), (a.slice_axis, other)).cpu()
-        return x
+            step = partial(network.refine, modulations=modulations[n : n + 1], times=times[n : n + 2])
+            planes = self.by_windows(planes_of(head, a.slice_axis, other).to(device), step)
+            head = planes[:, 0].movedim((1, 2), (a.slice_axis, other)).cpu()
+        return head

@@ -27,7 +27,7 @@ class Field(nn.Module):
     def modulation(self, thickness, t):
         return t[:, None]
 
-    def at(self, xt, modulation, z=None):
+    def at(self, xt, modulation):
         return self.velocity(xt, modulation[:, 0])
 
 
@@ -122,34 +122,3 @@ def test_worked_times_at_alpha_two(r, t):
 def test_impossible_alpha_is_named(alpha):
     with pytest.raises(ValueError, match=f"alpha is {alpha}"):
         flow.endpoint_biased(torch.rand(3), alpha)
-
-
-# The noise of the start
-
-
-def test_an_estimate_without_noise_is_the_start_itself():
-    z, noise = torch.randn(2, 1, 4, 4), torch.randn(2, 1, 4, 4)
-    assert torch.equal(flow.noisy_start(z, noise, 0.0), z)
-    torch.testing.assert_close(flow.noisy_start(z, noise, 0.5) - z, noise / 2)
-
-
-def test_noise_of_a_grid_is_white_and_nearly_normal():
-    noise = flow.grid_noise((48, 56, 64))
-    few = 4 / noise.numel() ** 0.5  # four standard errors
-    assert abs(noise.mean()) < few and abs(noise.std() - 1) < few
-    assert (noise**4).mean() == pytest.approx(2.7, abs=0.1)  # 3 for a normal one
-    for axis in range(3):
-        for apart in (1, 2, 16):
-            pairs = (
-                noise.narrow(axis, 0, noise.shape[axis] - apart),
-                noise.narrow(axis, apart, noise.shape[axis] - apart),
-            )
-            assert abs((pairs[0] * pairs[1]).mean()) < 1.5 * few, (axis, apart)
-
-
-def test_noise_of_a_voxel_depends_on_its_place_alone():
-    """Planes along either axis, and the browser's page, see one noise."""
-    noise = flow.grid_noise((6, 7, 8))
-    assert torch.equal(flow.grid_noise((3, 7, 5)), noise[:3, :, :5])
-    assert len(noise.unique()) > 300
-    torch.testing.assert_close(noise[0, 0, :4], torch.tensor([0.7263, 0.4205, -0.2690, 0.4827]), atol=1e-4, rtol=0)

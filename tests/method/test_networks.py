@@ -160,23 +160,6 @@ def test_output_depends_on_time():
     assert (values[1] - values[2]).abs().max() > 1e-4
 
 
-def test_a_velocity_that_sees_the_estimate_has_a_gain_of_the_difference_beside_its_unet():
-    """Both work in the difference from the estimate; the gain goes with the time. Without the estimate it says so."""
-    network = perturb(networks.VelocityNetwork((8, 16), width=8, norm=False, estimate=True, block=2))
-    x, z, c = image(2, 8, 16), image(2, 8, 16, seed=3), thickness([4.0, 1.0])
-    gains = []
-    for t in (torch.tensor([0.0]), torch.tensor([0.5])):
-        modulation = network.modulation(c, t)
-        own = networks.DETAIL * network.unet(torch.cat([z, (x - z) / networks.DETAIL], dim=1), modulation)
-        gains.append(network.gain(network.embedding(c, t)))
-        torch.testing.assert_close(network(x, c, t, z), gains[-1] * (x - z) + own)
-    assert (gains[0] - gains[1]).abs() > 1e-4
-    with pytest.raises(ValueError, match="give it z"):
-        network(x, c, t)
-    fresh = networks.VelocityNetwork((8, 16), width=8, norm=False, estimate=True, block=2)
-    assert fresh(x, c, t, z).abs().max() == 0, "the flow is at rest"
-
-
 def test_blocks_of_pixels_are_channels_at_the_finest_level():
     """A shift by a block shifts the result; one by a pixel changes it. Sides are multiples of block and levels."""
     torch.manual_seed(0)
@@ -187,6 +170,12 @@ def test_blocks_of_pixels_are_channels_at_the_finest_level():
     assert net(x, modulation).shape == x.shape and (results[2] - results[0]).abs().max() > 1e-4
     with pytest.raises(ValueError, match="multiples of 4"):
         net(image(1, 6, 8), modulation)
+
+
+def test_a_velocity_has_its_unit():
+    x, thickness, t = image(1, 8, 8), torch.tensor([[5.0, 1.0]]), torch.tensor([0.5])
+    network = perturb(networks.VelocityNetwork((8, 8), 8, norm=False, unit=0.1)).eval()
+    torch.testing.assert_close(network(x, thickness, t), 0.1 * network.unet(x, network.modulation(thickness, t)))
 
 
 def test_a_thickness_is_told_as_its_inverse_and_a_time_as_waves():

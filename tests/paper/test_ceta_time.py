@@ -13,17 +13,17 @@ from tests.train.test_batches import PAIRED, THICK, batch, flow_batch
 def test_ceta_at_a_time_of_its_own_sees_each_pair_again_beside_the_flows_samples(drift):
     data, pairs = batch(), len(PAIRED)
     torch.manual_seed(0)
-    _, plain, (lengths, _, _), _ = flow_batch(drift.apn)(data, "cpu")
+    _, plain, (lengths, _), _ = flow_batch(drift.apn)(data, "cpu")
     torch.manual_seed(0)
     timed = TimedFlowBatch(drift.apn, PrecisionInferer(bfloat16=False), paper.ENDPOINT_ALPHA, ceta_time=0.25)
-    xt, path, (thickness, t, z), _ = timed(data, "cpu")
+    xt, path, (thickness, t), _ = timed(data, "cpu")
     count = len(plain.t)
     assert len(xt) == count + 2 * pairs
     assert torch.equal(xt[:count], plain.xt) and torch.equal(t[:count], plain.t)
     assert (t[count:] == 0.25).all()
     assert path.partner.tolist() == list(range(count, count + pairs))
     members = torch.tensor([*PAIRED, *range(len(THICK), count)])
-    assert torch.equal(thickness[count:], lengths[members]) and torch.equal(z[count:], plain.x0[members])
+    assert torch.equal(thickness[count:], lengths[members]) and torch.equal(path.x0[count:], plain.x0[members])
     torch.testing.assert_close(xt[count:], 0.75 * plain.x0[members] + 0.25 * plain.x1[members])
 
 

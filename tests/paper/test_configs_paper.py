@@ -92,7 +92,7 @@ def test_evaluation_rebuilds_as_inference_does():
     assert evaluated == shipped
     stage1, whole = (
         raw("evaluate.yaml")["stage1_inferer"],
-        {"n_max", "sharp", "start_noise", "spread", "sw_batch_size", "progress"},
+        {"n_max", "sharp", "spread", "sw_batch_size", "progress"},
     )
     own = {"roi_size": "@inferer::roi_size", "bfloat16": "@inferer::bfloat16", "steps": 0}
     assert stage1 == {**{name: value for name, value in shipped.items() if name not in whole}, **own}

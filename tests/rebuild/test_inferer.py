@@ -6,13 +6,12 @@ import torch
 from monai.data import MetaTensor
 from torch import nn
 
-from scripts.method import flow, networks, schedule
+from scripts.method import networks
 from scripts.rebuild.inferer import DriftInferer
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.slices import Slices
 from tests.loops import in_unit, rebuilt_by_loop
-from tests.method.test_networks import perturb
 from tests.volumes import noise_stack, scan_of, smooth_head
 
 OWN = {"consistency": "measure"}  # the networks' result alone
@@ -35,7 +34,7 @@ class Pointwise(nn.Module):
 class StageOne(networks.Drift):
     """The APN of a `Drift` alone; remembers in which precision the flow would begin."""
 
-    def refine(self, x, modulations, times, z=None):
+    def refine(self, x, modulations, times):
         self.began = x.dtype
         return x
 
@@ -117,64 +116,6 @@ def test_both_planes_are_weighed(drift):
     assert (single[0] - single[1]).abs().max() > 1
     result = of_box(DriftInferer(16, both_planes=True, steps=2, **OWN)(image, drift))
     close(result, rebuilt_by_loop(*arrays(image), drift, (0, 1)))
-
-
-@pytest.mark.parametrize(("sees", "steps"), [({}, 3), ({"estimate": True, "block": 2}, 3), ({"estimate": True}, 1)])
-def test_a_flow_from_noise_begins_at_stage_1_with_noise_and_takes_eulers_steps(drift, sees, steps):
-    """On the planes along one axis, which fill a window; a velocity that sees the estimate gets it at every step.
-
-    A single step, to the mean, has no noise.
-    """
-    image, deviation = noise_stack((4, 24, 6)), 0.1
-    if sees:
-        drift = networks.Drift(drift.apn, perturb(networks.VelocityNetwork((4, 8), width=8, norm=False, **sees))).eval()
-    inferer = DriftInferer(64, steps=steps, start_noise=deviation, **OWN)
-    _, low, high = in_unit(*arrays(image))
-    alone = of_box(inferer.draft(image, drift))
-    estimate = (alone - low) / (high - low) * 2 - 1
-    start = estimate + (deviation if steps > 1 else 0) * flow.grid_noise(estimate.shape)
-    planes, z = (volume.movedim((2, 1), (1, 2))[:, None] for volume in (start, estimate))
-    times, lengths = schedule.euler_times(steps), Slices.of(image).lengths(0)[:, :2]
-    for n in range(steps):
-        both = torch.cat([planes, z], dim=1)
-        velocity = inferer.by_windows(
-            both, lambda w, n=n: drift.velocity(w[:, :1], lengths, times[n : n + 1], w[:, 1:])
-        )
-        planes = planes + velocity / steps
-    expected = (planes[:, 0].movedim((1, 2), (2, 1)) + 1) / 2 * (high - low) + low
-    whole = alone > low  # elsewhere undershoot was cut
-    close(of_box(inferer(image, drift))[whole], expected[whole].clamp(min=low), (high - low) * 1e-3)
-
-
-def test_a_flow_from_noise_sees_planes_along_either_axis_in_turn():
-    class Recorder(StageOne):
-        def refine(self, x, modulations, times, z=None):
-            if len(times) > 1:  # else it is stage 1 alone
-                self.seen.append((x.shape[0], modulations, times.tolist()))
-            return x
-
-    network = Recorder(networks.AnatomicalProjectionNetwork([8, 8]), networks.VelocityNetwork([8, 8])).eval()
-    for weights in network.velocity.parameters():
-        nn.init.normal_(weights, std=0.1)  # norms are modulated by the time
-    network.seen = []
-    image = noise_stack((5, 7, 4))
-    DriftInferer(64, both_planes=True, steps=4, start_noise=0.1, sw_batch_size=99, **OWN)(image, network)
-    planes, modulations, times = zip(*network.seen)
-    assert planes == (5, 7, 5, 7)  # the first ones run along the longer axis
-    own = network.modulations(Slices.of(image).lengths(0)[:, :2], schedule.euler_times(4))
-    torch.testing.assert_close(torch.stack(modulations), own[:, None])
-    assert (own[1:] - own[:-1]).abs().amax((1, 2)).min() > 1e-3
-    assert times == ([0.0, 0.25], [0.25, 0.5], [0.5, 0.75], [0.75, 1.0])
-
-
-def test_without_steps_no_noise_is_added_and_a_second_run_equals_the_first(drift):
-    image = noise_stack((5, 7, 4))
-    one, again, other = (
-        DriftInferer(16, both_planes=True, steps=2, start_noise=s, **OWN)(image, drift) for s in (0.1, 0.1, 0)
-    )
-    assert torch.equal(one, again) and not torch.equal(one, other)
-    alone = (DriftInferer(16, both_planes=True, steps=0, start_noise=s, **OWN)(image, drift) for s in (0.1, 0))
-    assert torch.equal(*alone)
 
 
 def test_bfloat16_is_close_to_float32_and_returns_float32(drift):

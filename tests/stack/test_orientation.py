@@ -82,7 +82,7 @@ def shifted(affine):
 
 
 def rebuilt(affine, way):
-    ways = [DriftInferer(16, both_planes=True, steps=1), DriftInferer(16, both_planes=True, steps=2, start_noise=0.1)]
+    ways = [DriftInferer(16, both_planes=True, steps=1), DriftInferer(16, both_planes=True, steps=2)]
     by, slices = (Rebuilder(random_network(), one, "cpu") for one in ways), Slices.of(way.volume(shifted(affine)))
     return [one(slices).volume for one in by], []
 

@@ -50,7 +50,7 @@ def test_stage_one_maps_the_image_at_its_thickness_to_the_label():
 def made(drift):
     """Data, and what becomes of them: states, path, thickness and times."""
     data = batch()
-    xt, path, (thickness, t, _), _ = flow_batch(drift.apn)(data, "cpu")
+    xt, path, (thickness, t), _ = flow_batch(drift.apn)(data, "cpu")
     return data, xt, path, thickness, t
 
 
@@ -75,34 +75,6 @@ def test_estimates_are_the_apns_at_either_thickness(made, drift):
     assert torch.equal(thickness, torch.cat([data["thickness"], data["proximal_thickness"][PAIRED]]))
 
 
-def test_states_start_at_estimates_with_noise_that_pairs_share(drift):
-    data = batch()
-    _, plain, _, _ = flow_batch(drift.apn)(data, "cpu")
-    noisy = FlowBatch(drift.apn, PrecisionInferer(False), paper.ENDPOINT_ALPHA, start_noise=0.05)
-    _, path, (_, _, z), _ = noisy(data, "cpu")
-    assert torch.equal(z, plain.x0), "the network sees the estimate without noise"
-    noise = path.x0 - plain.x0
-    assert noise.std().item() == pytest.approx(0.05, rel=0.05)
-    assert torch.equal(path.x1, plain.x1)
-    torch.testing.assert_close(noise[len(THICK) :], noise[path.partner])
-
-
-def test_a_patch_teaches_several_times_each_with_noise_of_its_own(drift):
-    """Members of a pair share both; estimates, targets and thicknesses are those of one time."""
-    data, count, pairs = batch(), len(THICK), len(PAIRED)
-    _, one, (lengths, _, z), _ = flow_batch(drift.apn)(data, "cpu")
-    several = FlowBatch(drift.apn, PrecisionInferer(False), paper.ENDPOINT_ALPHA, start_noise=0.05, times=3)
-    _, path, (thickness, t, estimates), _ = several(data, "cpu")
-    assert path.partner.tolist() == [place + count * k for k in range(3) for place in PAIRED]
-    again = [*range(count)] * 3 + [*range(count, count + pairs)] * 3
-    for whole, single in ((estimates, z), (path.x1, one.x1), (thickness, lengths)):
-        torch.testing.assert_close(whole, single[again])
-    noise = path.x0 - estimates
-    torch.testing.assert_close(noise[3 * count :], noise[path.partner])
-    assert torch.equal(t[3 * count :], t[path.partner]) and len(set(t[: 3 * count].tolist())) == 3 * count
-    assert (noise[:count] - noise[count : 2 * count]).std() > 0.05
-
-
 def test_pairs_share_time_and_target(made):
     data, _, path, _, _ = made
     assert torch.equal(path.t[len(THICK) :], path.t[path.partner])
@@ -111,8 +83,21 @@ def test_pairs_share_time_and_target(made):
     assert len(set(path.t[: len(THICK)].tolist())) == len(THICK), "each sample draws its own time"
 
 
+def test_a_patch_teaches_several_times(drift):
+    """Members of a pair share them; estimates, targets and thicknesses are those of one time."""
+    data, count, pairs = batch(), len(THICK), len(PAIRED)
+    _, one, (lengths, _), _ = flow_batch(drift.apn)(data, "cpu")
+    several = FlowBatch(drift.apn, PrecisionInferer(False), paper.ENDPOINT_ALPHA, times=3)
+    _, path, (thickness, t), _ = several(data, "cpu")
+    assert path.partner.tolist() == [place + count * k for k in range(3) for place in PAIRED]
+    again = [*range(count)] * 3 + [*range(count, count + pairs)] * 3
+    for whole, single in ((path.x0, one.x0), (path.x1, one.x1), (thickness, lengths)):
+        torch.testing.assert_close(whole, single[again])
+    assert torch.equal(t[3 * count :], t[path.partner]) and len(set(t[: 3 * count].tolist())) == 3 * count
+
+
 def test_without_pairs_the_batch_is_the_samples_alone(drift):
-    xt, path, (thickness, t, _), _ = flow_batch(drift.apn)(batch(thick=[1.5, 1.9]), "cpu")
+    xt, path, (thickness, t), _ = flow_batch(drift.apn)(batch(thick=[1.5, 1.9]), "cpu")
     assert len(xt) == len(thickness) == len(t) == 2
     assert path.partner.numel() == 0
     assert FlowLoss(0.1, 1.0)(torch.zeros_like(xt), path).isfinite()

@@ -12,7 +12,6 @@ import constants from "../model/constants.js";
 import { reconcile } from "./consistency.js";
 import { deblock } from "./deblocking.js";
 import { weighFamilies } from "./families.js";
-import { gridNoise } from "./flow.js";
 import { stepsFor } from "./schedule.js";
 import { byWindows, inTurns, signalBox } from "./windows.js";
 
@@ -91,10 +90,8 @@ async function fine(slices, networks, progress, steps, guide) {
     const given = [crop(thick, whole), ...(seen ? beside : [])];
     const rows = fineRows(a).slice(...box[a.sliceAxis]);
     const cost = seen ? COST.guided : COST.alone;
-    const { start_noise: startNoise } = constants.card;
-    const both = size(others[0]) + size(others[1]);
-    let [done, all] = [0, cost * both + (startNoise ? steps / 2 : steps) * both]; // near enough where steps are odd
-    const count = (/** @type {number} */ planes, isFirst = false) => progress((done += planes * (isFirst ? cost : startNoise ? 1 : steps)) / all);
+    let [done, all] = [0, (steps / 2 + cost) * (size(others[0]) + size(others[1]))]; // near enough where steps are odd
+    const count = (/** @type {number} */ planes, isFirst = false) => progress((done += planes * (isFirst ? cost : 1)) / all);
     const lengths = (/** @type {number} */ axis) => [a.sliceThickness, a.targetSpacing, a.sliceSpacing, edges[axis], noiseShare(slices)];
     const modulations = await networks[0].modulations(lengths(others[0]), steps); // no pixel counts
     const families = [];
@@ -103,28 +100,26 @@ async function fine(slices, networks, progress, steps, guide) {
       const back = (/** @type {Volume} */ planes) => reorder(planes, AXES.map((axis) => order.indexOf(axis)));
       const planes = await stage1(given.map((one) => reorder(one, order)), rows, lengths(other), networks, count);
       if (!families.length) progress(done / all, () => paste(copy(volume), back(planes), box));
-      if (steps && !startNoise) await byWindows(planes, modulations, networks, count, 1 / steps);
       families.push(back(planes));
     }
     const pixels = others.map((axis) => edges[axis]);
     const head = await weighFamilies(families[0], families[1], others, pixels, a.sliceSpacing, networks);
-    paste(volume, steps && startNoise ? await flow(head, gridNoise(box), startNoise, modulations, others, a.sliceAxis, networks, count) : head, box);
+    paste(volume, await flow(head, modulations, others, a.sliceAxis, networks, count), box);
   }
   return volume;
 }
 
-/** The flow from noise at its start: an Euler step on the planes along either in-plane axis, in turn. A single one begins at the estimate.
- * @type {(head: Volume, noise: Volume, deviation: number, modulations: Float32Array[], others: number[], sliceAxis: number, networks: Networks[], count: (planes: number) => void) => Promise<Volume>} */
-async function flow(head, noise, deviation, modulations, others, sliceAxis, networks, count) {
-  let x = modulations.length > 1 ? map(head, (z, k) => z + deviation * noise.data[k]) : head;
+/** An Euler step on the planes along either in-plane axis, in turn.
+ * @type {(head: Volume, modulations: Float32Array[], others: number[], sliceAxis: number, networks: Networks[], count: (planes: number) => void) => Promise<Volume>} */
+async function flow(head, modulations, others, sliceAxis, networks, count) {
   for (const [n, modulation] of modulations.entries()) {
     const other = others[n % others.length];
     const order = [3 - sliceAxis - other, sliceAxis, other];
-    const [planes, estimate] = [x, head].map((volume) => reorder(volume, order));
-    await byWindows(planes, [modulation], networks, count, 1 / modulations.length, estimate);
-    x = reorder(planes, AXES.map((axis) => order.indexOf(axis)));
+    const planes = reorder(head, order);
+    await byWindows(planes, modulation, 1 / modulations.length, networks, count);
+    head = reorder(planes, AXES.map((axis) => order.indexOf(axis)));
   }
-  return x;
+  return head;
 }
 
 /** Planes of slices, and if there is one of the guide, its slices and its share, on the fine grid.

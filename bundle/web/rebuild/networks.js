@@ -36,15 +36,8 @@ export function loadNetworks(runtime, read, device = "wasm") {
       for (let n = 0; n < steps; n++) found.push(await run("modulation", { lengths: { data: lengths, shape: [1, lengths.length] }, time: vector([n / steps]) }));
       return found;
     },
-    refine: async (x, shape, modulations, step, z) => {
-      /** @type {Record<string, Tensor>} a network that does not see the estimate lacks the input */
-      const estimate = constants.inferer.estimate ? { z: { data: z, shape } } : {};
-      for (const data of modulations) {
-        const modulation = { data, shape: [1, data.length] };
-        x = await run("velocity", { x: { data: x, shape }, modulation, step: vector([step]), ...estimate }, device);
-      }
-      return x;
-    },
+    refine: (x, shape, data, step) =>
+      run("velocity", { x: { data: x, shape }, modulation: { data, shape: [1, data.length] }, step: vector([step]) }, device),
     families: (first, second, spacing, sliceSpacing) =>
       run("families", { first, second, spacing: vector(spacing), slice_spacing: vector([sliceSpacing]) }),
     weighed: (seen, values, regularisation) =>
@@ -57,10 +50,8 @@ export async function apart(networks) {
   const image = { data: Float32Array.from({ length: constants.inferer.planes * 640 }, (_, k) => Math.sin(k)), shape: [1, 10, 64] };
   const rows = Array.from({ length: 48 }, (_, k) => (k * 9) / 47);
   const lengths = [5, 1, 5, 1, 0.02];
-  const whole = async (/** @type {Networks} */ one) => {
-    const z = await one.stage1([image], lengths, rows);
-    return one.refine(z, [1, 1, 48, 64], await one.modulations(lengths, 1), 1, z);
-  };
+  const whole = async (/** @type {Networks} */ one) =>
+    one.refine(await one.stage1([image], lengths, rows), [1, 1, 48, 64], (await one.modulations(lengths, 1))[0], 1);
   const [a, b] = await Promise.all(networks.map(whole));
   return a.reduce((most, x, k) => Math.max(most, Math.abs(x - b[k]) || 0), 0) + +!b.every(Number.isFinite);
 }

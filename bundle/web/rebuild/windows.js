@@ -22,10 +22,10 @@ export function signalBox(volume) {
   return box[0][1] ? volume.shape.map((n, axis) => around(box[axis], n)) : undefined;
 }
 
-/** How many pixels of air planes are given at either end of their in-plane axis. @type {(images: Volume[]) => number} */
-function airBeside(images) {
-  const dark = images.map(({ data }) => data.reduce((count, x) => count + +(x < AIR), 0) / data.length);
-  return dark.reduce((sum, x) => sum + x) / images.length < LEAST_AIR ? MARGIN : 0;
+/** How many pixels of air planes are given at either end of their in-plane axis. @type {(planes: Volume) => number} */
+function airBeside({ data }) {
+  const dark = data.reduce((count, x) => count + +(x < AIR), 0);
+  return dark / data.length < LEAST_AIR ? MARGIN : 0;
 }
 
 /**
@@ -59,33 +59,24 @@ function importance(h, w) {
 }
 
 /**
- * Planes through the flow, whole or in windows, a step for each modulation; they are replaced by what it makes of them.
- * @type {(planes: Volume, modulations: Float32Array[], networks: Networks[], progress: (planes: number) => void, step: number, estimate?: Volume) => Promise<void>}
- * @param step length of a step in time.
- * @param estimate of stage 1, planes as well; without it they are the estimate.
+ * Planes through an Euler step, whole or in windows; they are replaced by what it makes of them.
+ * @type {(planes: Volume, modulation: Float32Array, step: number, networks: Networks[], progress: (planes: number) => void) => Promise<void>}
  */
-export async function byWindows(planes, modulations, networks, progress, step, estimate) {
-  const images = estimate ? [planes, estimate] : [planes]; // side by side
-  const [[, R, C], margin] = [planes.shape, airBeside(images)];
+export async function byWindows(planes, modulation, step, networks, progress) {
+  const [[, R, C], margin] = [planes.shape, airBeside(planes)];
   const [H, W] = [R, C + 2 * margin].map((n) => Math.max(n, Math.min(roi_size, Math.max(LEAST_EDGE, Math.ceil(n / BLOCK) * BLOCK))));
   const [h, w, top, left] = [Math.min(H, roi_size), Math.min(W, roi_size), (H - R) >> 1, ((W - C) >> 1) - margin];
   const weights = importance(h, w);
-  await inTurns(images, h * w, networks, async (one, parts, first) => {
-    const n = parts[0].shape[0];
-    const [sum, total] = [zeros([n, H, W]), zeros([n, H, W])];
-    const wide = parts.map(({ data: source }) => {
-      const whole = zeros([n, H, W]);
-      for (let k = 0; k < whole.data.length; k++) {
-        const [plane, row, column] = [Math.floor(k / (H * W)), Math.floor(k / W) % H, k % W];
-        const x = clamp(column - left, 0, C + 2 * margin - 1) - margin; // the border is repeated
-        whole.data[k] = x < 0 || x >= C ? -1 : source[(plane * R + clamp(row - top, 0, R - 1)) * C + x];
-      }
-      return whole;
-    });
+  await inTurns([planes], h * w, networks, async (one, [{ data: source, shape: [n] }], first) => {
+    const [wide, sum, total] = [zeros([n, H, W]), zeros([n, H, W]), zeros([n, H, W])];
+    for (let k = 0; k < wide.data.length; k++) {
+      const [plane, row, column] = [Math.floor(k / (H * W)), Math.floor(k / W) % H, k % W];
+      const x = clamp(column - left, 0, C + 2 * margin - 1) - margin; // the border is repeated
+      wide.data[k] = x < 0 || x >= C ? -1 : source[(plane * R + clamp(row - top, 0, R - 1)) * C + x];
+    }
     for (const y of windowStarts(H, h)) {
       for (const x of windowStarts(W, w)) {
-        const [state, z = state] = wide.map((whole) => crop(whole, [[0, n], [y, y + h], [x, x + w]]).data);
-        const sharp = await one.refine(state, [n, 1, h, w], modulations, step, z);
+        const sharp = await one.refine(crop(wide, [[0, n], [y, y + h], [x, x + w]]).data, [n, 1, h, w], modulation, step);
         for (let row = 0, k = 0; row < n * h; row++) {
           for (let at = (Math.floor(row / h) * H + y + (row % h)) * W + x, end = at + w; at < end; at++, k++) {
             sum.data[at] += weights[k % (h * w)] * sharp[k];
