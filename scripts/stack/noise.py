@@ -32,7 +32,7 @@ MANY = 128  # frequencies along an axis, of which the band's share is taken
 ROUGH = tuple(np.arange(1.0, WIDEST + 0.05, 0.1).round(1).tolist())  # widths that the first look tries
 FINE = tuple(np.arange(1.0, 1.625, 0.05).round(2).tolist())  # and the second look, in shares of those
 NOISY = 0.5  # of the least power inside the band is noise, however much texture explains
-HELD = 0.3  # of the power; a band that lets less through says nothing of levels
+HELD = (0.1, 0.3)  # of the power, at either look: less says nothing of levels. A wide band holds little at first
 WITHIN = 0.9  # of the acquired pixels' widths, as the first look finds them; the second look then sees the band's end
 
 
@@ -158,17 +158,20 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
         The noise in the units of the volume; 0 where no patch fits into the slices.
     """
     slices, inside = (np.moveaxis(one.numpy(), slice_axis, 0) for one in (volume, head))
-    rough = _fitted(slices, inside, (1.0, 1.0), ROUGH)
+    rough = _fitted(slices, inside, (1.0, 1.0), ROUGH, HELD[0])
     first, second = (max(1.0, WITHIN * width) for width in rough.widths)
-    return _fitted(slices, inside, (first, second), FINE)
+    return _fitted(slices, inside, (first, second), FINE, HELD[1])
 
 
-def _fitted(slices: np.ndarray, inside: np.ndarray, pixels: tuple[float, float], widths: tuple[float, ...]) -> Noise:
+def _fitted(
+    slices: np.ndarray, inside: np.ndarray, pixels: tuple[float, float], widths: tuple[float, ...], least: float
+) -> Noise:
     """The noise whose spectrum fits best, of both shapes and all tapers.
 
     Args:
         pixels: of the image, that an acquired pixel holds at least along either axis. Frequencies count in these.
         widths: of the acquired pixels, in `pixels`; each is tried along either axis.
+        least: share of the power that a band lets through where it says something of levels.
     """
     power = _spectrum(slices, inside, pixels)
     if len(power) <= LOWEST * PATCH:
@@ -183,11 +186,11 @@ def _fitted(slices: np.ndarray, inside: np.ndarray, pixels: tuple[float, float],
     found = np.maximum(found, ROUNDING * faint)
     bands, kept = _bands(len(power), widths)
     kept = kept[:, cells]
-    held = kept > HELD
+    held = kept > least
     relative = np.where(held, kept / found, 0.0)  # so that each error counts by its own size
     plateau, slope = _two_levels(relative, texture)
-    least = np.where(held, found / np.where(held, kept, 1.0), np.inf).min(1)
-    plateau = np.maximum(plateau, NOISY * np.where(np.isfinite(least), least, 0.0))
+    lowest = np.where(held, found / np.where(held, kept, 1.0), np.inf).min(1)
+    plateau = np.maximum(plateau, NOISY * np.where(np.isfinite(lowest), lowest, 0.0))
     fitted = np.log((plateau[:, None] + slope[:, None] * texture) * kept + faint)
     off = np.where(held.any(1), np.square(fitted - np.log(found + faint)).sum(1), np.inf)
     best = int(off.argmin())

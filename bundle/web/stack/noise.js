@@ -45,13 +45,14 @@ export function magnitude(signal, deviation) {
  * at twice: as they are, and with patches that hold as many acquired pixels as those of slices that nobody interpolated.
  * @type {(volume: Volume, axis: number, head: Volume) => Noise} */
 export function noiseOf(volume, axis, head) {
-  const rough = fitted(volume, axis, head, [1, 1], ROUGH);
-  return fitted(volume, axis, head, rough.widths.map((width) => Math.max(1, WITHIN * width)), FINE);
+  const rough = fitted(volume, axis, head, [1, 1], ROUGH, HELD[0]);
+  return fitted(volume, axis, head, rough.widths.map((width) => Math.max(1, WITHIN * width)), FINE, HELD[1]);
 }
 
 /** The noise whose spectrum fits best, of both shapes and all tapers; `pixels` of the image make an acquired one at least, and widths
- * count in these. @type {(volume: Volume, axis: number, head: Volume, pixels: number[], widths: number[]) => Noise} */
-function fitted(volume, axis, head, pixels, widths) {
+ * count in these. Where a band lets through a share of `least` or less of the power, it says nothing of levels.
+ * @type {(volume: Volume, axis: number, head: Volume, pixels: number[], widths: number[], least: number) => Noise} */
+function fitted(volume, axis, head, pixels, widths, least) {
   const none = { deviation: 0, widths: [1, 1], round: false, taper: 0.75 };
   const power = spectrum(volume, axis, head, pixels);
   const n = power.length;
@@ -68,7 +69,7 @@ function fitted(volume, axis, head, pixels, widths) {
   for (const tried of bands(widths, n > FEW)) {
     const shown = seenBand(tried, frequencies);
     const passed = cells.map(({ k, l }) => shown[k][l]);
-    const inside = [...passed.keys()].filter((c) => passed[c] > HELD);
+    const inside = [...passed.keys()].filter((c) => passed[c] > least);
     if (!inside.length) continue;
     let [plateau, slope] = twoLevels(inside.map((c) => passed[c] / cells[c].found), inside.map((c) => cells[c].texture));
     plateau = Math.max(plateau, NOISY * Math.min(...inside.map((c) => cells[c].found / passed[c])));
