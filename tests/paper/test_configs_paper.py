@@ -101,5 +101,5 @@ def test_evaluation_rebuilds_as_inference_does():
 def test_the_shipped_card_says_what_train_yaml_trains_for():
     card = json.loads((ROOT / "models" / "model.json").read_text())
     trained = asdict(parser("train.yaml").get_parsed_content("card"))
-    for name in ("size", "target_range", "pixel_range", "max_thickness", "spacing_ratio"):
-        assert card[name] == (list(trained[name]) if isinstance(trained[name], tuple) else trained[name])
+    for name in ("size", "n_max", "sharp_n_max", "target_range", "pixel_range", "max_thickness", "spacing_ratio"):
+        assert card.get(name) == (list(trained[name]) if isinstance(trained[name], tuple) else trained[name])
