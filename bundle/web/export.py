@@ -263,7 +263,7 @@ def constants(card: Card, weights: Path, settings: Mapping[str, Any], planes: in
     shared = tables()
     position, height = slice_profile(shared["acquisition"]["SLR"])
     cumulative = cumulative_trapezoid(height, position, initial=0)
-    shared["card"] = {k: v for k, v in asdict(card).items() if k not in SAID_ALONE}
+    shared["card"] = {k: v for k, v in asdict(card).items() if k == "foretelling" or k not in SAID_ALONE}
     shared["profile"] = {"first": position[0], "step": position[1] - position[0], "cumulative": cumulative.tolist()}
     shared["noise"]["rician"] = {"scale": RICIAN, "series": rician()}
     shared["inferer"] = {**settings, "planes": planes}

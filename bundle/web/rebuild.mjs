@@ -14,12 +14,14 @@ import { describe, facts, keyOf } from "./outputs/record.js";
 import { place } from "./rebuild/guide.js";
 import { rebuild } from "./rebuild/inferer.js";
 import { loadNetworks } from "./rebuild/networks.js";
+import { checked } from "./rebuild/reduced_resolution.js";
 import { mostSteps } from "./rebuild/schedule.js";
 import { settle } from "./stack/acquisition.js";
 
-const USAGE = "node rebuild.mjs SCAN OUT.nii.gz|OUT.zip [--slice_thickness MM] [--target_thickness MM] [--slice_axis 0|1|2] [--noise auto|PERCENT] [--sharp] [--guide SCAN] [--threads N]";
+const USAGE = "node rebuild.mjs SCAN OUT.nii.gz|OUT.zip [--slice_thickness MM] [--target_thickness MM] [--slice_axis 0|1|2] [--noise auto|PERCENT] [--sharp] [--guide SCAN] [--check] [--threads N]";
 const ENDING = /\.(nii\.gz|zip)$/i;
 const value = /** @type {const} */ ({ type: "string" });
+const flag = /** @type {const} */ ({ type: "boolean" });
 
 /** The files of a path, with the sidecar of a NIfTI file; their paths lead from the folder of the result. @type {(path: string, out: string) => Promise<NamedBytes[]>} */
 async function filesOf(path, out) {
@@ -61,7 +63,7 @@ function threads(text) {
 }
 
 async function main() {
-  const options = { slice_thickness: value, target_thickness: value, slice_axis: value, noise: value, sharp: /** @type {const} */ ({ type: "boolean" }), guide: value, threads: value };
+  const options = { slice_thickness: value, target_thickness: value, slice_axis: value, noise: value, sharp: flag, guide: value, check: flag, threads: value };
   const { values, positionals } = parseArgs({ options, allowPositionals: true });
   refuse(positionals.length !== 2, `${positionals.length} paths are given: expected two. ${USAGE}`);
   const [source, out] = positionals;
@@ -86,6 +88,7 @@ async function main() {
   const workers = Array.from({ length: threads(values.threads ?? "1") }, () => new Worker(new URL(import.meta.url)));
   const networks = workers.map((one) => /** @type {any} */ (wrap(endpoint(one))));
   try {
+    if (values.check) console.error((await checked(scan, acquisition, networks, undefined, flow)).said);
     const beside = values.guide === undefined ? undefined : guideOf(found, await read(values.guide, out));
     const guide = beside && (await place(await taken(beside), scan, acquisition, networks, undefined, flow));
     const result = await rebuild(scan, acquisition, networks, undefined, guide, flow);

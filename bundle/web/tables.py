@@ -49,6 +49,9 @@ MODULES = (  # whose constants the page shares
         "rebuild.gain",
         "rebuild.registration",
         "rebuild.rebuilder",
+        "rebuild.acquired_again",
+        "rebuild.reduced_resolution",
+        "method.calibration",
     ),
 )
 

@@ -32,6 +32,7 @@ PICTURE = 144  # pixels; edge of the pictures of a test: a record of them is sma
 LARGEST_RATIO = 1000.0  # stands for infinity, which JSON does not know
 CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
 SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
+UNTESTED = "None: nothing was rebuilt, or the slices have too few pixels to be acquired again."
 SHARP = "{steps} to the end of the flow; detail is {detail}. PSNR falls, and lesions may be drawn or lost."
 GUIDE_PLACED = (
     "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
@@ -215,7 +216,7 @@ def _guide(scan: Scan, rebuilt: Rebuilt, used: Candidate | None) -> dict[str, An
 def describe_check(check: Check | None, slices: Slices) -> dict[str, Any]:
     """The record's entry on the test of the method on a scan's own slices that is asked for."""
     if check is None:
-        return {"Description": "None: nothing was rebuilt, or the slices have too few pixels to be acquired again."}
+        return {"Description": UNTESTED}
     said, low_high = str(check), planes.window(slices.array, slices.tissue_range)
     foretold = check.foretold or ()
     return {

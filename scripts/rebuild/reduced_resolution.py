@@ -29,6 +29,9 @@ from .spots import SIGNED, SIZES, Spot, contrast, mean_spots, places_of_spots, s
 
 WORTH = 0.5  # dB; a gain of less is none
 NO_GAIN = "no better than interpolation on this scan: do not use it"
+SAID = "on this scan's own slices {by} {gains} the cubic spline ({spline:.1f} to {rebuilt:.1f})"
+GAINS, LOSES = "gains {:.1f} dB over", "loses {:.1f} dB to"
+FORETOLD = ", foretold through its slices {:.1f} ± {:.1f} dB"
 PART = 30  # fine slices for each slice that is tested: a third of a rebuild's planes or less
 LEAST, MOST = 2, 8  # slices that are tested
 HIDDEN = 0.1  # of a squared error is left at least when the noise of the measured slice is taken off
@@ -71,10 +74,10 @@ class Check:
 
     def __str__(self) -> str:
         """In words, for people."""
-        gains = f"gains {self.gain:.1f} dB over" if self.gain >= 0 else f"loses {-self.gain:.1f} dB to"
-        text = f"on this scan's own slices {self.by} {gains} the cubic spline ({self.spline:.1f} to {self.rebuilt:.1f})"
+        gains = (GAINS if self.gain >= 0 else LOSES).format(abs(self.gain))
+        text = SAID.format(by=self.by, gains=gains, spline=self.spline, rebuilt=self.rebuilt)
         if self.foretold is not None:
-            text += ", foretold through its slices {:.1f} ± {:.1f} dB".format(*self.foretold)
+            text += FORETOLD.format(*self.foretold)
         return text if self.expected >= WORTH else f"{text}: {NO_GAIN}"
 
 

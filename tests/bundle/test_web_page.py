@@ -346,6 +346,25 @@ def test_a_study_lets_one_choose_among_its_scans(page, tmp_path):
     assert page.evaluate(f"{series_field}.closest('#which').hidden")
 
 
+def test_a_scan_is_checked_on_its_own_slices(page, tmp_path):
+    """Without a result; in the words of the command; until something is corrected on which it depends."""
+    path, ends = written(tmp_path, head((48, 52, 8))), "document.querySelector('#status').innerText === ''"
+    assert page.drop(path) is None
+    page.fill("noise", 0)
+    page.click("#check")
+    page.wait("!document.querySelector('#stop').hidden")
+    page.click("#stop")
+    assert page.evaluate(ends) and said(page, "#checked") is None
+    page.click("#check")
+    page.wait(f"!document.querySelector('#checked').hidden && {ends}")
+    expected = drift_mri.rebuild(path, noise=0, check=True, config=FLOAT32).record["Check"]
+    assert said(page, "#checked") == expected["Description"] and "the cubic spline" in expected["Description"]
+    assert page.evaluate("document.querySelector('#checked').className === 'doubtful'") == (expected["Gain"] < 0.5)
+    for thickness, shown in ((3.5, False), (4, True)):
+        page.fill("slice_thickness", thickness)
+        page.wait(f"document.querySelector('#checked').hidden !== {str(shown).lower()}")
+
+
 def test_what_cannot_be_rebuilt_has_no_button(page, tmp_path):
     """A lone mask is refused; of a lone isotropic scan the facts can be corrected."""
     button = "document.querySelector('[type=submit]').hidden"
@@ -355,7 +374,8 @@ def test_what_cannot_be_rebuilt_has_no_button(page, tmp_path):
     assert page.drop(mask) == "mask.nii.gz is a mask or a label map: it holds 2 values. Give a scan of thick slices."
     assert page.evaluate("document.querySelector('h2').innerText").startswith("scan.nii.gz"), "the former stays"
     assert page.drop(written(tmp_path, affine=axial(1.0), name="thin.nii.gz")) is None
-    assert page.evaluate(button) and "nothing to rebuild" in page.evaluate("document.body.innerText")
+    assert page.evaluate(f"{button} && {button.replace('[type=submit]', '#check')}")
+    assert "nothing to rebuild" in page.evaluate("document.body.innerText")
     page.fill("slice_thickness", 4)
     page.fill("slice_axis", 2)  # voxels are cubes
     page.wait(f"!{button}")

@@ -23,6 +23,7 @@ let guide = [];
 /** @type {Promise<Read> | undefined} who read the files; nobody after Stop */
 let reading;
 let isAtWork = false;
+let checkedWith = ""; // what the latest test depends on
 let [attempts, scans] = [0, 0];
 
 /** @type {(given: File[], k: number) => Promise<Read>} */
@@ -58,7 +59,7 @@ function work(status, share) {
   $("#status").ariaLive = share ? "off" : "polite"; // a screen reader would say each percent
   $("#status").textContent = status;
   $("progress").hidden = $("#stop").hidden = !isAtWork;
-  for (const name of ["#which", "#correct", "#guide", "#flow", "[type=submit]", ...["files", "folder"].map((name) => `[data-opens=${name}]`)]) {
+  for (const name of ["#which", "#correct", "#guide", "#flow", "[type=submit]", "#check", ...["files", "folder"].map((name) => `[data-opens=${name}]`)]) {
     $(name).disabled = isAtWork;
   }
   $("progress").value = share ?? 0;
@@ -171,11 +172,12 @@ function tell(scan, { facts, warnings, isIdle }) {
   $("tbody").replaceChildren(...Object.entries(facts).map(row));
   const said = [...(isIdle ? [NOTHING] : []), ...warnings];
   $("#warnings").replaceChildren(...said.map((/** @type {string} */ warning) => element("li", plain(warning))));
-  $("[type=submit]").hidden = isIdle;
+  $("[type=submit]").hidden = $("#check").hidden = isIdle;
   const settings = Object.fromEntries(Object.entries(facts).map(([name, [value]]) => [name, value]));
   const chosen = { noise: fields.noise.value || "as found", guide: fields.guided_by.selectedOptions[0].text, ...(scan.leadsOn && { detail: fields.sharp.checked ? "drawn" : "estimated" }) };
   const made = { scan: scans, name: scan.name, settings: { ...settings, ...chosen } };
   compare(made);
+  $("#checked").hidden = testedBy(made) !== checkedWith;
   return made;
 }
 
@@ -186,23 +188,43 @@ function element(name, ...content) {
   return made;
 }
 
+/** @returns {number} */
+const threads = () => Math.min(navigator.hardwareConcurrency, MOST_THREADS);
+
+/** Shows how far networks are, and how long it will take, for as long as nothing else is begun. @type {(isLatest: () => boolean) => (share: number) => void} */
+function progressOf(isLatest) {
+  /** @type {[number, number] | undefined} when the first part was done, and how much: before it, networks were loaded */
+  let begun;
+  return proxy((/** @type {number} */ share) => {
+    if (!share) return isLatest() && work("Registering the guide ...", 0);
+    begun ??= [performance.now(), share];
+    const seconds = ((performance.now() - begun[0]) / 1000) * ((1 - share) / (share - begun[1]));
+    const left = share > begun[1] ? `, done in about ${duration(seconds)}` : "";
+    if (isLatest()) work(share < 1 ? `${Math.floor(100 * share)} %${left}` : "Almost done ...", share);
+  });
+}
+
+/** Tests DRIFT on the scan's own slices, and says what it gains. A result stays as it is. */
+function check() {
+  return attempt("Loading the networks ...", 0, async (isLatest) => {
+    const [made, { tasks }] = [await settle(), await current()];
+    const { said, isWorth } = await tasks.check(fields.gpu.checked, threads(), { sharp: fields.sharp.checked }, progressOf(isLatest));
+    if (!isLatest()) return;
+    [checkedWith, $("#checked").textContent, $("#checked").className] = [testedBy(made), said, isWorth ? "" : "doubtful"];
+    $("#checked").hidden = false;
+  });
+}
+
+/** All that the test depends on; a guide takes no part in it. @type {(made: import("./result.js").Made) => string} */
+const testedBy = ({ scan, settings }) => JSON.stringify({ scan, ...settings, guide: "" });
+
 /** Rebuilds the scan. The former result stays until this one is there. */
 function rebuild() {
   return attempt("Loading the networks ...", 0, async (isLatest) => {
     const [made, { tasks, scan }] = [await settle(), await current()];
-    const threads = Math.min(navigator.hardwareConcurrency, MOST_THREADS);
-    /** @type {[number, number] | undefined} when the first part was done, and how much: before it, networks were loaded */
-    let begun;
-    const progress = (/** @type {number} */ share) => {
-      if (!share) return isLatest() && work("Registering the guide ...", 0);
-      begun ??= [performance.now(), share];
-      const seconds = ((performance.now() - begun[0]) / 1000) * ((1 - share) / (share - begun[1]));
-      const left = share > begun[1] ? `, done in about ${duration(seconds)}` : "";
-      if (isLatest()) work(share < 1 ? `${Math.floor(100 * share)} %${left}` : "Almost done ...", share);
-    };
     const early = async (/** @type {any} */ volumes) => isLatest() && preview(made, { ...volumes, measured: scan.measured }, scan);
     try {
-      const volumes = await tasks.rebuild(fields.gpu.checked, threads, { sharp: fields.sharp.checked }, chosenGuide(), proxy(progress), proxy(early));
+      const volumes = await tasks.rebuild(fields.gpu.checked, threads(), { sharp: fields.sharp.checked }, chosenGuide(), progressOf(isLatest), proxy(early));
       if (isLatest()) await show(made, { ...volumes, measured: scan.measured }, scan);
     } finally {
       if (isLatest()) withdraw();
@@ -254,6 +276,7 @@ $("#sample")?.addEventListener("click", () =>
 $("#which").addEventListener("change", choose);
 for (const name of ["#correct", "#guide label", "#flow"]) $(name).addEventListener("change", () => attempt("", undefined, async () => void (await settle())));
 $("#scan").addEventListener("submit", (/** @type {Event} */ event) => [event.preventDefault(), isAtWork || rebuild()]);
+$("#check").addEventListener("click", check);
 $("#stop").addEventListener("click", stop);
 $("#gpu").hidden = !("gpu" in navigator);
 if ("serviceWorker" in navigator) {

@@ -10,6 +10,7 @@ import { describe, facts, keyOf } from "../outputs/record.js";
 import { isSharp, place } from "../rebuild/guide.js";
 import { rebuild } from "../rebuild/inferer.js";
 import { apart } from "../rebuild/networks.js";
+import { checked } from "../rebuild/reduced_resolution.js";
 import { atTarget, settle } from "../stack/acquisition.js";
 import { fineAffine } from "../stack/grid.js";
 import { intensityRange } from "../stack/intensity.js";
@@ -37,14 +38,35 @@ async function scansOf(files) {
   return findScans(await Promise.all(named), () => ofPage("dcm2niix.jpeg.wasm"));
 }
 
-/** The scan rebuilt by networks, the last of which judges a graphics card. Its guide is one of the same files, by its number, or given.
+/** What is done by networks in threads of their own, which end with it. The processor's judge a graphics card first.
+ * @template T
+ * @param {boolean} gpu
+ * @param {number} threads
+ * @param {(networks: Networks[]) => Promise<T>} act
+ * @returns {Promise<T>} */
+async function byNetworks(gpu, threads, act) {
+  const workers = (gpu ? ["webgpu", "wasm"] : Array(threads).fill("wasm")).map((device) => thread("networks.js", device));
+  const networks = workers.map((one) => /** @type {any} */ (wrap(one)));
+  /** @type {Promise<never>} */
+  const failed = new Promise((_, reject) => {
+    for (const one of workers) one.onerror = () => reject(new Error("the networks were not loaded"));
+  });
+  const work = async () => {
+    const difference = gpu ? await apart([networks[0], networks.pop()]) : 0;
+    refuse(difference > 1e-3, "this graphics card computes something else than the processor. Rebuild without it.");
+    return act(networks);
+  };
+  try {
+    return await Promise.race([failed, work()]);
+  } finally {
+    workers.forEach((one) => one.terminate());
+  }
+}
+
+/** The scan rebuilt by networks. Its guide is one of the same files, by its number, or given.
  * @type {(networks: Networks[], gpu: boolean, flow: Flow, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
 async function rebuilt(networks, gpu, flow, guide, progress, preview) {
   const begun = performance.now();
-  if (gpu) {
-    const difference = await apart([networks[0], /** @type {Networks} */ (networks.pop())]);
-    refuse(difference > 1e-3, "this graphics card computes something else than the processor. Rebuild without it.");
-  }
   const beside = guide === undefined ? undefined : typeof guide === "number" ? found[guide] : guideOf(own, await scansOf(guide));
   const before = !beside ? 0 : isSharp(/** @type {Scan} */ (beside.scan)) ? 0.1 : 0.5; // of the work; a guide of thick slices is rebuilt itself
   if (beside) progress(0);
@@ -99,17 +121,10 @@ const tasks = {
   },
 
   /** @type {(gpu: boolean, threads: number, flow: Flow, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
-  async rebuild(gpu, threads, flow, guide, progress, preview) {
-    const workers = (gpu ? ["webgpu", "wasm"] : Array(threads).fill("wasm")).map((device) => thread("networks.js", device));
-    const networks = workers.map((one) => /** @type {any} */ (wrap(one)));
-    const failed = new Promise((_, reject) => {
-      for (const one of workers) one.onerror = () => reject(new Error("the networks were not loaded"));
-    });
-    try {
-      return /** @type {object} */ (await Promise.race([failed, rebuilt(networks, gpu, flow, guide, progress, preview)]));
-    } finally {
-      workers.forEach((one) => one.terminate());
-    }
-  },
+  rebuild: (gpu, threads, flow, guide, progress, preview) =>
+    byNetworks(gpu, threads, (networks) => rebuilt(networks, gpu, flow, guide, progress, preview)),
+
+  /** The test on the scan's own slices. @type {(gpu: boolean, threads: number, flow: Flow, progress: (share: number) => void) => Promise<{said: string, isWorth: boolean}>} */
+  check: (gpu, threads, flow, progress) => byNetworks(gpu, threads, (networks) => checked(scan, acquisition, networks, progress, flow)),
 };
 expose(tasks);

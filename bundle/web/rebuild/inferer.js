@@ -58,53 +58,61 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
   const into = (/** @type {Volume} */ volume) => reorder(volume, axes, flipped);
   const back = (/** @type {Volume} */ volume) => reorder(volume, order, flipped.map((row) => axes[row]));
   const beside = guide && { ...guide, fine: into(guide.fine), slices: into(guide.slices), share: into(guide.share) };
-  const whole = filled(measured, a.sliceAxis, a.missing);
-  const all = turned(whole, affine, a);
-  const { tissueRange } = all;
-  const tissue = withoutRest(all);
+  const whole = turned(filled(measured, a.sliceAxis, a.missing), affine, a);
+  const { tissueRange } = whole;
   const early = (/** @type {Volume} */ volume) => map(back(toScan(volume, tissueRange)), (x) => Math.max(x, tissueRange.low));
-  const sharp = await fine(unitOf(tissue, all), networks, (share, volume) => progress(share, volume && (() => early(volume()))), steps, beside);
-  refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
-  const result = back(deblock(await reconcile(toScan(sharp, tissueRange), tissue, networks), tissue));
-  const [masked, slice, plane] = [isMasked(whole, tissueRange.low), nearestIndex(a), indexAlong(result.shape, a.sliceAxis)];
-  const rest = map(all.volume, (x, k) => x - tissue.volume.data[k]);
-  const [asWas, slices, beyond] = [measured, whole, back(rest)].map((one) => nearest(one, a));
-  return map(result, (x, k) => {
-    if (a.missing.has(slice[plane(k)])) return asWas.data[k];
-    return masked && slices.data[k] === 0 ? 0 : Math.max(x, tissueRange.low) + beyond.data[k];
-  });
+  const result = back(await rebuildSlices(whole, networks, (share, volume) => progress(share, volume && (() => early(volume()))), steps, beside));
+  if (!a.missing.size) return result;
+  const [slice, plane, asWas] = [nearestIndex(a), indexAlong(result.shape, a.sliceAxis), nearest(measured, a)];
+  return map(result, (x, k) => (a.missing.has(slice[plane(k)]) ? asWas.data[k] : x));
 }
 
-/** The method: slices in [-1, 1] -> the volume on the fine grid.
- * @type {(slices: Slices, networks: Networks[], progress: Progress, steps: number, guide?: Guide) => Promise<Volume>} */
-async function fine(slices, networks, progress, steps, guide) {
+/** The method by the planes of one family, for slices in RAS+ order. @type {(network: Networks, flow: Flow) => (slices: Slices) => Promise<Volume>} */
+export const oneFamily = (network, flow) => (slices) => rebuildSlices(slices, [network], () => {}, stepsFor(slices.a, flow)[0], undefined, 1);
+
+/** Slices in RAS+ order, of which none is missing -> the fine volume, in their units.
+ * @type {(slices: Slices, networks: Networks[], progress: Progress, steps: number, guide?: Guide, families?: number) => Promise<Volume>} */
+async function rebuildSlices(slices, networks, progress, steps, guide, families) {
+  const [{ volume, a, tissueRange }, tissue] = [slices, withoutRest(slices)];
+  const sharp = await fine(unitOf(tissue, slices), networks, progress, steps, guide, families);
+  refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
+  const result = deblock(await reconcile(toScan(sharp, tissueRange), tissue, networks), tissue);
+  const rest = map(volume, (x, k) => x - tissue.volume.data[k]);
+  const [masked, asWas, beyond] = [isMasked(volume, tissueRange.low), nearest(volume, a), nearest(rest, a)];
+  return map(result, (x, k) => (masked && asWas.data[k] === 0 ? 0 : Math.max(x, tissueRange.low) + beyond.data[k]));
+}
+
+/** The method: slices in [-1, 1] -> the volume on the fine grid, by the planes along either in-plane axis, or along the longer one.
+ * @type {(slices: Slices, networks: Networks[], progress: Progress, steps: number, guide?: Guide, count?: number) => Promise<Volume>} */
+async function fine(slices, networks, progress, steps, guide, count = 2) {
   const { volume: thick, a, edges } = slices;
   const volume = nearest(thick, a);
   const box = signalBox(volume);
   if (box) {
     const size = (/** @type {number} */ axis) => box[axis][1] - box[axis][0];
-    const others = otherAxes(a.sliceAxis).sort((one, other) => size(other) - size(one)); // the longer one first
+    const others = otherAxes(a.sliceAxis).sort((one, other) => size(other) - size(one)).slice(0, count); // the longer one first
     const whole = box.with(a.sliceAxis, [0, a.sliceCount]);
     const beside = guide ? [crop(guide.fine, box), crop(guide.slices, whole), crop(guide.share, box)] : [];
     const seen = guide && beside[2].data.some(Boolean); // else it saw another part
     const given = [crop(thick, whole), ...(seen ? beside : [])];
     const rows = fineRows(a).slice(...box[a.sliceAxis]);
     const cost = seen ? COST.guided : COST.alone;
-    let [done, all] = [0, (steps / 2 + cost) * (size(others[0]) + size(others[1]))]; // near enough where steps are odd
-    const count = (/** @type {number} */ planes, isFirst = false) => progress((done += planes * (isFirst ? cost : 1)) / all);
+    const total = others.reduce((sum, other) => sum + size(3 - a.sliceAxis - other), 0);
+    let [done, all] = [0, (steps / count + cost) * total]; // near enough where steps are odd
+    const tell = (/** @type {number} */ some, isFirst = false) => progress((done += some * (isFirst ? cost : 1)) / all);
     const lengths = (/** @type {number} */ axis) => [a.sliceThickness, a.targetSpacing, a.sliceSpacing, edges[axis], noiseShare(slices)];
     const modulations = await networks[0].modulations(lengths(others[0]), steps); // no pixel counts
     const families = [];
     for (const other of others) {
       const order = [3 - a.sliceAxis - other, a.sliceAxis, other];
       const back = (/** @type {Volume} */ planes) => reorder(planes, AXES.map((axis) => order.indexOf(axis)));
-      const planes = await stage1(given.map((one) => reorder(one, order)), rows, lengths(other), networks, count);
+      const planes = await stage1(given.map((one) => reorder(one, order)), rows, lengths(other), networks, tell);
       if (!families.length) progress(done / all, () => paste(copy(volume), back(planes), box));
       families.push(back(planes));
     }
     const pixels = others.map((axis) => edges[axis]);
-    const head = await weighFamilies(families[0], families[1], others, pixels, a.sliceSpacing, networks);
-    paste(volume, await flow(head, modulations, others, a.sliceAxis, networks, count), box);
+    const head = count < 2 ? families[0] : await weighFamilies(families[0], families[1], others, pixels, a.sliceSpacing, networks);
+    paste(volume, await flow(head, modulations, others, a.sliceAxis, networks, tell), box);
   }
   return volume;
 }

@@ -1,21 +1,11 @@
 /** Mattes mutual information of two volumes under a motion, as ITK computes it (IEEE Trans. Med. Imaging 22:120-128, 2003). */
 import constants from "../model/constants.js";
+import { random } from "../stack/random.js";
 import { clamp, extremes } from "../stack/volume.js";
 
 const { BINS } = constants.registration;
 const PADDING = 2; // bins at either end, for the splines
 /** @typedef {{places: Float64Array, bins: Uint8Array}} Samples of a volume: mm from the centre that motions turn about, three in a row */
-
-/** Numbers in [0, 1), the same ones each time (mulberry32). @type {() => () => number} */
-function random() {
-  let state = 1;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 /** Bins of a histogram between a volume's extremes: an intensity's place among them. @type {(least: number, largest: number) => (x: number) => number} */
 const binned = (least, largest) => (x) => PADDING + ((x - least) / (largest - least || 1)) * (BINS - 2 * PADDING);
@@ -44,7 +34,7 @@ function linear({ data, shape }, x, y, z, out) {
  * @type {(fixed: Placed, middle: number[], isInside: (place: number[]) => boolean, count: number) => Samples}
  */
 export function samplesOf({ volume, affine }, middle, isInside, count) {
-  const [next, values, places, out] = [random(), /** @type {number[]} */ ([]), /** @type {number[]} */ ([]), new Float64Array(4)];
+  const [next, values, places, out] = [random(1), /** @type {number[]} */ ([]), /** @type {number[]} */ ([]), new Float64Array(4)];
   for (let n = 0; n < count; n++) {
     const index = volume.shape.map((size) => next() * (size - 1));
     const place = affine.map(([a, b, c, d]) => a * index[0] + b * index[1] + c * index[2] + d);

@@ -48,6 +48,9 @@ export function fineCount(count, spacing, target) {
   return Math.max(1, exact % 2 === 0.5 ? Math.floor(exact) : Math.round(exact));
 }
 
+/** Number of thick slices that cover the fine grid. @type {(count: number, edge: number, spacing: number) => number} */
+export const thickCount = (count, edge, spacing) => Math.max(1, Math.ceil((count * edge) / spacing - 1e-6));
+
 /** Where the slices of one grid lie, in index units of another grid with the same centre.
  * @type {(count: number, spacing: number, otherCount: number, otherSpacing: number) => number[]} */
 export function centredPositions(count, spacing, otherCount, otherSpacing) {

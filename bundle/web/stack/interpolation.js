@@ -1,13 +1,23 @@
 /** Thick slices on the fine grid, see scripts/stack/interpolation.py. */
 import { inverse, Matrix } from "ml-matrix";
-import { fineRows, nearestIndex } from "./grid.js";
+import { fineCount, fineRows, nearestIndex } from "./grid.js";
 import { along, clamp } from "./volume.js";
 
 /** By the nearest slice (Eq. S3). @type {(thick: Volume, a: Acquisition) => Volume} */
 export const nearest = (thick, a) => along(nearestIndex(a).map((k) => Array(a.sliceCount).fill(0).with(k, 1)), thick, a.sliceAxis);
 
 /** By a not-a-knot cubic spline through the slices' centres, constant beyond them. @type {(thick: Volume, a: Acquisition) => Volume} */
-export const cubic = (thick, a) => along(splineMatrix(a.sliceCount, fineRows(a)), thick, a.sliceAxis);
+export const cubic = (thick, a) => along(cubicMatrix(a), thick, a.sliceAxis);
+
+/** @type {(a: Acquisition) => number[][]} */
+export const cubicMatrix = (a) => splineMatrix(a.sliceCount, fineRows(a).map((row) => clamp(row, 0, a.sliceCount - 1)));
+
+/** Samples of `n` pixels' spline `width` pixels apart, as a matrix: those that a scanner interpolated from. @type {(n: number, width: number) => number[][]} */
+export function wider(n, width) {
+  const count = fineCount(n, 1, width);
+  const first = (n - 1 - (count - 1) * width) / 2;
+  return splineMatrix(n, Array.from({ length: count }, (_, k) => first + k * width));
+}
 
 /** The spline through `n` slices at places among them, as a matrix. Three slices have a parabola. @type {(n: number, places: number[]) => number[][]} */
 function splineMatrix(n, places) {
@@ -20,9 +30,8 @@ function splineMatrix(n, places) {
   }
   const bend = inverse(conditions).mmul(values);
   return places.map((place) => {
-    const x = clamp(place, 0, n - 1);
-    const i = Math.min(Math.floor(x), n - 2);
-    const [u, w] = [x - i, 1 - (x - i)];
+    const i = clamp(Math.floor(place), 0, n - 2);
+    const [u, w] = [place - i, 1 - (place - i)];
     const row = Array.from({ length: n }, (_, j) => ((w ** 3 - w) * bend.get(i, j) + (u ** 3 - u) * bend.get(i + 1, j)) / 6);
     return row.with(i, row[i] + w).with(i + 1, row[i + 1] + u);
   });

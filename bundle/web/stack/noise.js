@@ -1,7 +1,9 @@
 /** The noise of slices as scanners make it, and how large it is, see scripts/stack/noise.py. */
+import { Matrix } from "ml-matrix";
 import constants from "../model/constants.js";
 import { percentile } from "./intensity.js";
-import { clamp, otherAxes, reorder } from "./volume.js";
+import { normal } from "./random.js";
+import { along, clamp, indexAlong, map, otherAxes, reorder } from "./volume.js";
 
 const { TAPERS, PATCH, FLATTEST, ODD, LOWEST, FALL, FAINT, ROUNDING, MANY, NOISY, HELD, WITHIN, FEW, ROUGH, FINE, rician } = constants.noise;
 
@@ -27,6 +29,27 @@ export function powerOf(noise, first, second) {
   const powers = first.flatMap((f) => second.map((g) => kept(noise, f, g) ** 2));
   const level = mean(powers);
   return powers.map((power) => power / level);
+}
+
+/** The orthonormal cosine transform of `n` numbers, as a matrix. @type {(n: number) => number[][]} */
+export const cosines = (n) => cosineFrequencies(n).map((f) => Array.from({ length: n }, (_, k) => Math.sqrt((f ? 2 : 1) / n) * Math.cos(Math.PI * f * (2 * k + 1))));
+
+/** Magnitude slices with Rician noise, drawn by a seed: their magnitude after complex noise was added, within its band along both axes.
+ * A cosine transform leaves white noise white, so that it is drawn among frequencies.
+ * @type {(slices: Volume, axes: number[], noise: Noise, seed: number) => Volume} */
+export function withNoise(slices, axes, noise, seed) {
+  if (!noise.deviation) return slices;
+  const isWhite = Math.max(...noise.widths) <= 1 && !noise.round;
+  const [next, [row, column]] = [normal(seed), axes.map((axis) => indexAlong(slices.shape, axis))];
+  const [first, second] = axes.map((axis) => cosineFrequencies(slices.shape[axis]));
+  const shares = first.map((f) => second.map((g) => kept(noise, f, g)));
+  const level = noise.deviation / Math.sqrt(mean(shares.flat().map((share) => share * share)));
+  const back = axes.map((axis) => new Matrix(cosines(slices.shape[axis])).transpose().to2DArray());
+  const [real, imaginary] = [0, 1].map(() => {
+    const drawn = map(slices, (_, k) => level * shares[row(k)][column(k)] * next());
+    return isWhite ? drawn : axes.reduce((volume, axis, k) => along(back[k], volume, axis), drawn);
+  });
+  return map(slices, (x, k) => Math.hypot(x + real.data[k], imaginary.data[k]));
 }
 
 /** The mean of a magnitude with Rician noise: the table of Python's function at deviation 1, a Chebyshev series.

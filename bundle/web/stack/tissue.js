@@ -74,8 +74,9 @@ function gaussian(sd, cut = 4) {
 export const smooth = (volume, widths, ends, cut) =>
   widths.reduce((v, width, axis) => (width ? correlate(v, axis, gaussian(width, cut), ends) : v), volume);
 
-/** Distance from where a mask is 0, in mm, at most `most`. @type {(mask: Volume, edges: number[], most: number) => Volume} */
-export function depth(mask, edges, most) {
+/** Distance from where a mask is 0, in mm, at most `most`; beyond the field of view it may be 0, too.
+ * @type {(mask: Volume, edges: number[], most: number, ends?: boolean) => Volume} */
+export function depth(mask, edges, most, ends = false) {
   const nearer = (/** @type {Volume} */ squares, /** @type {number} */ edge, /** @type {number} */ axis) => {
     const [n, step, index, reach] = [mask.shape[axis], strides(mask.shape)[axis], indexAlong(mask.shape, axis), Math.ceil(most / edge)];
     const { data } = squares;
@@ -85,6 +86,7 @@ export function depth(mask, edges, most) {
         const square = (i * edge) ** 2;
         if (i <= k) x = Math.min(x, data[place - i * step] + square);
         if (k + i < n) x = Math.min(x, data[place + i * step] + square);
+        if (ends && (i > k || k + i >= n)) x = Math.min(x, square);
       }
       return x;
     });
