@@ -142,6 +142,7 @@ def middle_slices(scan: Slices, count: int) -> list[int]:
     """So many slices, or fewer: of those that were measured and show most of a head, evenly spread ones."""
     axis = scan.acquisition.slice_axis
     areas = scan.head.movedim(axis, 0).flatten(1).sum(1)
-    full = [k for k in range(len(areas)) if areas[k] >= FULL * areas.max() and k not in scan.missing]
+    measured = [k for k in range(len(areas)) if k not in scan.missing]
+    full = [k for k in measured if areas[k] >= FULL * areas[measured].max()]
     places = (np.arange(count) + 0.5) * len(full) / count
     return sorted({full[int(place)] for place in places})

@@ -80,3 +80,6 @@ def test_a_missing_slice_is_none_of_those_tested(scan):
     array[..., middle] = 0
     assert middle not in middle_slices(replace(scan, array=array), 12)
     assert middle in middle_slices(scan, 12)
+    largest = middle_slices(scan, scan.array.shape[2])
+    others = middle_slices(scan.like(scan.array, missing=dict.fromkeys(largest)), 12)
+    assert others and not set(others) & set(largest), "the largest of those that were measured"

@@ -12,7 +12,7 @@ export function relation({ volume, affine }, head, other, seen, sliceSpacing) {
   const edges = voxelSpacing(affine);
   const widths = edges.map((edge) => (SMOOTH * Math.max(sliceSpacing, COARSE)) / edge);
   const both = map(head, (x, k) => +(x && seen.data[k]));
-  const [weight, deep] = [smooth(both, widths, "mirror"), depth(both, edges, 1.01 * sliceSpacing)];
+  const [weight, deep] = [smooth(both, widths, "mirror"), depth(both, edges, 1.01 * sliceSpacing, true)];
   const coarse = (/** @type {Volume} */ one) =>
     map(smooth(map(one, (x, k) => x * both.data[k]), widths, "mirror"), (x, k) => x / Math.max(weight.data[k], 1e-3));
   const [a, b, index] = [coarse(volume).data, coarse(other).data, AXES.map((axis) => indexAlong(head.shape, axis))];
