@@ -94,7 +94,9 @@ def lesion_sizes(mask: Tensor) -> Tensor:
     return torch.from_numpy(sizes[labels]).to(mask.device)
 
 
-def lesion_contrast_kept(prediction: Tensor, truth: Tensor, sizes: Tensor, below: float = math.inf) -> float:
+def lesion_contrast_kept(
+    prediction: Tensor, truth: Tensor, sizes: Tensor, below: float = math.inf, least: float = 0
+) -> float:
     """Contrast of lesions over their contrast in the truth: 1 where they stand out as before, 0 where they are gone.
 
     A lesion's contrast is its mean less the mean of the ring of two voxels around it, without other lesions. Each
@@ -106,7 +108,7 @@ def lesion_contrast_kept(prediction: Tensor, truth: Tensor, sizes: Tensor, below
 
     Args:
         sizes: `(X, Y, Z)`, see `lesion_sizes`.
-        below: only lesions of fewer voxels count.
+        below, least: only lesions of fewer voxels count, and not of less than that.
 
     Returns:
         The weighted mean of the ratios; NaN where there is no such lesion, or none that has a ring and a contrast.
@@ -114,7 +116,7 @@ def lesion_contrast_kept(prediction: Tensor, truth: Tensor, sizes: Tensor, below
     check_pair(prediction, truth)
     voxels = sizes.cpu().numpy()
     volumes = [volume.double().cpu().numpy() for volume in (prediction, truth)]
-    labels, _ = ndimage.label((voxels > 0) & (voxels < below), TOUCHING)
+    labels, _ = ndimage.label((voxels > 0) & (voxels >= least) & (voxels < below), TOUCHING)
     kept = whole = 0.0
     for label, box in enumerate(ndimage.find_objects(labels), 1):
         wide = tuple(slice(max(side.start - RING, 0), side.stop + RING) for side in box)

@@ -208,6 +208,8 @@ def test_lesion_contrast_by_hand():
     kept = metrics.lesion_contrast_kept
     assert kept(prediction, truth, sizes) == pytest.approx((20 + 30) / (50 + 40))
     assert kept(prediction, truth, sizes, below=60) == pytest.approx(20 / 50)
+    assert kept(prediction, truth, sizes, least=60) == pytest.approx(30 / 40)
+    assert kept(prediction, truth, sizes, least=27) == kept(prediction, truth, sizes)
     assert kept(3 * prediction + 7, 3 * truth - 5, sizes, below=60) == pytest.approx(20 / 50)
     assert kept(truth, truth, sizes) == 1 and math.isnan(kept(truth, truth, sizes, below=27))
 
