@@ -1,4 +1,4 @@
-"""What `--check` says of small spots, beside what real lesions of that size keep: a table of docs/trust.md.
+"""Contrast that small spots keep by `--check`, and real lesions of their size: a table of docs/trust.md.
 
 python -m benchmarks.spots DATALIST [--noise 0.01] [--thickness 3 5]
 
