@@ -63,9 +63,12 @@ def main():
             result, spline = rebuilder(slices).volume.as_tensor(), interpolate(slices.array, acquisition, "cubic")
             lesions = [by_size(one, truth, sizes, edges) for one in (result, spline)]
             tested = check(slices, lambda one: method.rebuilt(one, network).volume.as_tensor())
+            if tested is None:
+                continue
             for size in SIZES:
                 own = [(spot.kept, spot.spline) for spot in tested.spots if spot.size == size]
-                found[thickness, size].append([*(one[size] for one in lesions), *np.mean(own, axis=0)])
+                spots = np.mean(own, axis=0) if own else [np.nan, np.nan]
+                found[thickness, size].append([*(one[size] for one in lesions), *spots])
     means = {key: np.nanmean(rows, axis=0) for key, rows in found.items()}
     print(
         markdown(

@@ -108,7 +108,7 @@ def lesion_contrast_kept(
 
     Args:
         sizes: `(X, Y, Z)`, see `lesion_sizes`.
-        below, least: only lesions of fewer voxels count, and not of less than that.
+        below, least: only lesions of fewer than `below` voxels count, and of `least` or more.
 
     Returns:
         The weighted mean of the ratios; NaN where there is no such lesion, or none that has a ring and a contrast.

@@ -110,7 +110,7 @@ class VelocityNetwork(nn.Module):
 
     Args:
         block: see `UNet`.
-        unit: of the velocity, in intensities; 1 in the paper. Most detail is about a tenth of the range of tissue.
+        unit: of the velocity, of intensities in [-1, 1]; 1 in the paper. Detail is about 0.1.
             Without norms a network whose outputs are ten times too strong ends its training at rest.
     """
 

@@ -32,8 +32,7 @@ class Card:
         max_thickness: largest slice thickness, mm.
         spacing_ratio: least and largest slice spacing / slice thickness.
         n_max: Euler steps at most, of AIS; 1 to 100.
-        sharp_n_max: the same for `--sharp`, which takes the flow to its end; None for weights whose flow leads no
-            further than `n_max`.
+        sharp_n_max: the same for `--sharp`, which takes the flow further; None for weights that are not made for it.
         guide_share: of the training pairs that had a guide, 0 to 1.
         sha256: of the weights file. `write_card` fills it in.
         error_map: turns the third network's numbers into error maps; None where no map can be made.
@@ -103,14 +102,14 @@ def card_of_run(card: Card, sharp: bool | str) -> Card:
         sharp: the option.
 
     Raises:
-        InputError: for weights whose flow leads no further than the default.
+        InputError: for weights that are not made for it.
     """
     if not flag("sharp", sharp):
         return card
     if card.sharp_n_max is None:
         raise InputError(
-            "sharp is true, and the card of these weights has no sharp_n_max: their flow leads no further than the "
-            "default. Leave out --sharp, or set --ckpt_path to weights whose card has it."
+            "sharp is true, and the card of these weights has no sharp_n_max: they are not made for sharp results. "
+            "Leave out --sharp, or set --ckpt_path to weights whose card has it."
         )
     return replace(card, n_max=card.sharp_n_max, error_map=card.sharp_error_map, foretelling=None)
 

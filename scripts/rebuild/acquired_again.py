@@ -143,6 +143,7 @@ def middle_slices(scan: Slices, count: int) -> list[int]:
     axis = scan.acquisition.slice_axis
     areas = scan.head.movedim(axis, 0).flatten(1).sum(1)
     measured = [k for k in range(len(areas)) if k not in scan.missing]
-    full = [k for k in measured if areas[k] >= FULL * areas[measured].max()]
+    most = areas[measured].max()
+    full = [k for k in measured if areas[k] >= FULL * most]
     places = (np.arange(count) + 0.5) * len(full) / count
     return sorted({full[int(place)] for place in places})

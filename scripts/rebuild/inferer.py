@@ -48,7 +48,8 @@ class PlaneInferer(StackInferer):
             a GPU's memory are repeated in halves.
         both_planes: rebuild in the planes along either in-plane axis, and weigh both (`families.weigh_families`).
             Otherwise the planes along the longer in-plane axis are used.
-        spread: tell half the distance between the two families, which an error map looks at; it changes no result.
+        spread: tell half the distance between the two families before the flow, which an error map looks at; it
+            changes no result.
     """
 
     roi_size: int = 128

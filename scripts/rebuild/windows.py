@@ -35,7 +35,7 @@ def air_margin(planes: Tensor) -> int:
     Networks with group norms, such as the paper's, are trained on heads in air. In crops without air their errors
     grow, and a margin of air takes that back. Above and below the slices it would be a false edge.
 
-    `planes`, `(P, C, H, W)` in [-1, 1], are all planes of one volume, of `C` images side by side.
+    `planes`, `(P, 1, H, W)` in [-1, 1], are all planes of one volume.
     """
     return MARGIN if (planes < AIR).float().mean() < LEAST_AIR else 0
 

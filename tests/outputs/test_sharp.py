@@ -101,7 +101,7 @@ def test_a_dry_run_says_steps_and_cost_and_that_a_copy_has_none(head, able, writ
 
 
 REFUSED = {
-    "weights whose flow leads no further": (PLAIN, {}, "the card of these weights has no sharp_n_max"),
+    "weights that are not made for it": (PLAIN, {}, "the card of these weights has no sharp_n_max"),
     "an error map that nothing calibrates": (LEADS_ON, {"error_map": True}, "Leave out --error_map or --sharp"),
     "steps of one's own": (LEADS_ON, {"inferer::steps": 3}, "sharp is true, and steps is 3"),
     "a word": (LEADS_ON, {"sharp": "much"}, "sharp is 'much'"),

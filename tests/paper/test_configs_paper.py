@@ -63,6 +63,7 @@ def test_paper_yaml_is_the_papers_training():
     assert config["stage1_epochs"] == config["stage2_epochs"] == paper.EPOCHS
     assert config["stage1_learning_rate"] == paper.STAGE1_LEARNING_RATE
     assert config["stage2_learning_rate"] == paper.STAGE2_LEARNING_RATE
+    assert config["stage2_average_decay"] == config["average_decay"]
     assert (config["max_thickness"], config["patch_size"]) == (paper.MAX_THICKNESS, paper.PATCH_SIZE)
 
 

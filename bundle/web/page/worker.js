@@ -38,7 +38,7 @@ async function scansOf(files) {
   return findScans(await Promise.all(named), () => ofPage("dcm2niix.jpeg.wasm"));
 }
 
-/** What is done by networks in threads of their own, which end with it. The processor's judge a graphics card first.
+/** What is done by networks in threads of their own, which end with it. Those of the processor judge the graphics card first.
  * @template T
  * @param {boolean} gpu
  * @param {number} threads

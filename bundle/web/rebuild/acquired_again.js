@@ -84,7 +84,8 @@ export function middleSlices({ head, a }, missing, count) {
   const slice = (/** @type {number} */ k) => crop(head, head.shape.map((n, axis) => (axis === a.sliceAxis ? [k, k + 1] : [0, n])));
   const areas = Array.from({ length: a.sliceCount }, (_, k) => slice(k).data.reduce((sum, x) => sum + x, 0));
   const measured = [...areas.keys()].filter((k) => !missing.includes(k));
-  const full = measured.filter((k) => areas[k] >= FULL * Math.max(...measured.map((k) => areas[k])));
+  const most = Math.max(...measured.map((k) => areas[k]));
+  const full = measured.filter((k) => areas[k] >= FULL * most);
   const places = Array.from({ length: count }, (_, k) => full[Math.floor(((k + 0.5) * full.length) / count)]);
   return [...new Set(places)];
 }

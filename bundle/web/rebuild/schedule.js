@@ -16,7 +16,7 @@ export function mostSteps(sharp) {
   const { n_max, sharp_n_max } = /** @type {{n_max: number, sharp_n_max: number | null}} */ (constants.card);
   refuse(
     sharp && sharp_n_max === null,
-    "sharp is true, and the card of these weights has no sharp_n_max: their flow leads no further than the default. " +
+    "sharp is true, and the card of these weights has no sharp_n_max: they are not made for sharp results. " +
       "Leave out --sharp, or set --ckpt_path to weights whose card has it.",
   );
   return sharp ? /** @type {number} */ (sharp_n_max) : n_max;
