@@ -37,8 +37,9 @@ from .windows import BLOCK, LEAST_EDGE, PIXELS_PER_CALL, air_margin, in_calls, i
 class PlaneInferer(StackInferer):
     """Sharpens the planes that contain the slice axis, for a network that maps planes `(B, 1, H, W)` to planes.
 
-    `stage1` puts the slices on the fine grid, `stage2` makes their planes sharp. A method overrides either. The box
-    around the head (`windows.signal_box`) alone is rebuilt; the air outside keeps its input.
+    `stage1` puts the slices on the fine grid, `stage2` makes their planes sharp, and `flow` moves the volume that is
+    weighed from them. A method overrides any. The box around the head (`windows.signal_box`) alone is rebuilt; the air
+    outside keeps its input.
 
     Args:
         roi_size: edge of the square windows, in pixels, a multiple of 8. Along a side that is shorter, windows are as
@@ -99,7 +100,7 @@ class PlaneInferer(StackInferer):
         return [self.by_windows(planes, network) for planes in families]
 
     def fine(self, slices: Slices, network: nn.Module, guide: NetworkGuide | None) -> tuple[Tensor, Tensor | None]:
-        """Both stages on the planes of the box around the head; the families are weighed."""
+        """`stage1`, `stage2`, the families weighed, and `flow`; in the box around the head."""
         a = slices.acquisition
         volume = interpolate(slices.array, a, "nearest")
         spread = torch.zeros(volume.shape) if self.spread and self.both_planes else None
@@ -253,12 +254,12 @@ class DriftInferer(PlaneInferer):
     def flow(  # type: ignore[override]  # of one network alone
         self, head: Tensor, others: Sequence[int], slices: Slices, network: Drift
     ) -> Tensor:
-        """An Euler step on the planes along either in-plane axis, in turn."""
+        """Euler steps of the weighed volume, each on the planes along one of `others`, in turn."""
         a, device = slices.acquisition, device_of(network)
         times = euler_times(self.steps_for(a)[0]).to(device, torch.float32)
         if not isinstance(network.apn, SliceProjectionNetwork) or len(times) == 1:
             return head
-        modulations = network.modulations(slices.lengths(others[0]).to(device), times)
+        modulations = network.modulations(slices.lengths(others[0]).to(device), times)  # no pixel counts
         for n, other in zip(range(len(times) - 1), cycle(others)):
             step = partial(network.refine, modulations=modulations[n : n + 1], times=times[n : n + 2])
             planes = self.by_windows(planes_of(head, a.slice_axis, other).to(device), step)

@@ -29,6 +29,7 @@ from .spots import SIGNED, SIZES, Spot, contrast, mean_spots, places_of_spots, s
 
 WORTH = 0.5  # dB; a gain of less is none
 NO_GAIN = "no better than interpolation on this scan: do not use it"
+# Sentences that the page has, too
 SAID = "on this scan's own slices {by} {gains} the cubic spline ({spline:.1f} to {rebuilt:.1f})"
 GAINS, LOSES = "gains {:.1f} dB over", "loses {:.1f} dB to"
 FORETOLD = ", foretold through its slices {:.1f} ± {:.1f} dB"
