@@ -1,6 +1,6 @@
 """Contrast that small spots keep by `--check`, and real lesions of their size: a table of docs/trust.md.
 
-python -m benchmarks.spots DATALIST [--noise 0.01] [--thickness 3 5]
+python -m benchmarks.spots DATALIST [--noise 0.01] [--thickness 3 5] [--contrasts FLAIR]
 
 Each held-out volume with a mask of lesions is acquired along its sharp axes in turn and rebuilt. Its lesions are sorted
 by the diameter of a ball of as many voxels. The spots are those that the test on the slices draws, of all contrasts.
@@ -46,13 +46,15 @@ def main():
     parser = parser_of_volumes(__doc__)
     parser.add_argument("--noise", type=float, default=0.01, help="share of the range of tissue")
     parser.add_argument("--thickness", type=float, nargs="+", default=[3.0, 5.0], help="mm")
+    parser.add_argument("--contrasts", nargs="+", help="of volumes; all by default")
     options = parser.parse_args()
     network, inferer = shipped_network(options.ckpt_path), deployed(options.ckpt_path)
     rebuilder, method = Rebuilder(network, inferer, default_device()), inferer.one_family
     found = defaultdict(list)
     for item in sharp_volumes(options.datalist, "validation"):
         volume = read_volume(item["label"])
-        known = read_lesion_sizes(item, volume)
+        shown = options.contrasts is None or item["contrast"] in options.contrasts
+        known = read_lesion_sizes(item, volume) if shown else None
         for thickness, axis in itertools.product(options.thickness, item["sharp_axes"] if known is not None else ()):
             edges = voxel_spacing(volume.affine)
             acquisition = Acquisition.of_truth(
