@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from monai.bundle import ConfigParser
+from monai.data import MetaTensor
 from pydicom import dcmread
 from scipy.ndimage import affine_transform, gaussian_filter
 
@@ -20,6 +21,7 @@ import drift_mri
 from drift_mri.command import main
 from scripts.files import sha256
 from scripts.rebuild.coverage import Coverage
+from scripts.rebuild.gain import relation
 from scripts.rebuild.guide import GuideScan, on_grid
 from scripts.rebuild.registration import angle_and_shift
 from scripts.stack.slices import Slices
@@ -200,6 +202,30 @@ def test_the_part_of_the_head_that_a_guide_saw_is_that_of_the_command(tmp_path, 
         expected = Coverage.of(*map(torch.from_numpy, (head, part, affine)))
         assert share == expected.share and borders == {end: list(at) for end, at in expected.borders.items()}
         assert words == [one for one in [expected.warning("a.nii")] if one]
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["a head in air", "a head that the field of view cuts"])
+def test_how_far_one_scan_explains_another_is_that_of_the_command(tmp_path, exported, whole):
+    """The head's border does not count, and where the field of view ends is a border."""
+    random = np.random.default_rng(0)
+    first, noise = (gaussian_filter(random.normal(size=SHAPE), 3.0) for _ in range(2))
+    places = np.indices(SHAPE) - (np.array(SHAPE).reshape(3, 1, 1, 1) - 1) / 2
+    head = np.full(SHAPE, True) if whole else np.linalg.norm(places, axis=0) < 18
+    near = np.minimum.reduce([np.minimum(k, n - 1 - k) for k, n in zip(np.indices(SHAPE), SHAPE)]) < 4
+    other = np.where(near, noise, first + 0.5 * noise)  # the ends of the field of view have nothing in common
+    given = [one.astype(float).ravel().tolist() for one in (first, head, other)]
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    code = f"""
+        const [{{ relation }}] = await get("rebuild/gain.js");
+        const volumes = JSON.parse((await readFile(given[0])).toString());
+        const [first, head, other] = volumes.map((data) => ({{ data: Float32Array.from(data), shape: {list(SHAPE)} }}));
+        const affine = {np.eye(4)[:3].tolist()};
+        const seen = {{ ...head, data: head.data.map(() => 1) }};
+        say(relation({{ volume: first, affine }}, head, other, seen, 5));"""
+    (found,) = javascript(code, tmp_path / "given.json")
+    volume, there = MetaTensor(torch.from_numpy(first).float(), affine=np.eye(4)), torch.from_numpy(head)
+    expected = relation(volume, there, torch.from_numpy(other).float(), torch.ones(SHAPE), 5.0)
+    assert found == pytest.approx(expected, abs=0.01) and 0.4 < expected < 0.95
 
 
 @needs_chromium
