@@ -52,16 +52,16 @@ def main():
     rebuilder, method = Rebuilder(network, inferer, default_device()), inferer.one_family
     found = defaultdict(list)
     for item in sharp_volumes(options.datalist, "validation"):
+        if "lesions" not in item or item["contrast"] not in (options.contrasts or [item["contrast"]]):
+            continue
         volume = read_volume(item["label"])
-        shown = options.contrasts is None or item["contrast"] in options.contrasts
-        known = read_lesion_sizes(item, volume) if shown else None
-        for thickness, axis in itertools.product(options.thickness, item["sharp_axes"] if known is not None else ()):
-            edges = voxel_spacing(volume.affine)
+        truth, sizes = volume.as_tensor()[0], read_lesion_sizes(item, volume).as_tensor()[0]
+        edges = voxel_spacing(volume.affine)
+        for thickness, axis in itertools.product(options.thickness, item["sharp_axes"]):
             acquisition = Acquisition.of_truth(
                 axis, volume.shape[1 + axis], edge=float(edges[axis]), thickness=thickness
             )
             slices = Slices.of(scanned(volume, acquisition, Noise(options.noise), torch.Generator().manual_seed(axis)))
-            truth, sizes = volume.as_tensor()[0], known.as_tensor()[0]
             result, spline = rebuilder(slices).volume.as_tensor(), interpolate(slices.array, acquisition, "cubic")
             lesions = [by_size(one, truth, sizes, edges) for one in (result, spline)]
             tested = check(slices, lambda one: method.rebuilt(one, network).volume.as_tensor())

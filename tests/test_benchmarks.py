@@ -14,8 +14,11 @@ from benchmarks import CKPT_PATH, deployed, gallery
 from benchmarks import contents as thresholds
 from benchmarks import gains as gains_picture
 from benchmarks import noise as noise_table
+from benchmarks.spots import by_size
+from scripts.evaluate.metrics import lesion_sizes
 from scripts.method.weights import read_card
 from scripts.stack import contents
+from tests.evaluate.test_metrics import lesions
 from tests.fixtures import CARD
 from tests.nano import random_weights
 from tests.stack.test_contents import PLAIN
@@ -40,6 +43,15 @@ def test_each_says_how_it_is_called(name, capsys, monkeypatch):
 def test_weights_are_measured_with_the_steps_of_their_own_card(tmp_path):
     path = random_weights(tmp_path / "other.pt")
     assert deployed(path).n_max == CARD.n_max != deployed().n_max == read_card(CKPT_PATH).n_max
+
+
+def test_lesions_stand_beside_the_spots_of_their_size():
+    """By the ball of as many voxels: 27 of 1 mm are one of 3.7 mm, 64 one of 5 mm; in longer voxels they are larger."""
+    sizes = lesion_sizes(lesions(1.0, 1.0, 0.0))
+    kept = by_size(lesions(120.0, 130.0), lesions(150.0, 140.0), sizes, np.ones(3))
+    assert (kept[3.0], kept[5.0]) == pytest.approx((20 / 50, 30 / 40)) and np.isnan([kept[2.0], kept[8.0]]).all()
+    longer = by_size(lesions(120.0, 130.0), lesions(150.0, 140.0), sizes, np.array([1.0, 1.0, 2.0]))
+    assert longer[5.0] == pytest.approx((20 + 30) / (50 + 40)) and np.isnan(longer[3.0])
 
 
 def test_a_result_that_reaches_beyond_the_truth_is_compared_voxel_by_voxel(tmp_path):
