@@ -85,8 +85,10 @@ def said_of(missing: Mapping[int, str], count: int) -> list[str]:
     said = []
     for places in kinds.values():
         number, what = places[0] + 1, missing[places[0]]
-        several = SEVERAL.format(len(places), count, number, what)
-        said.append(several if len(places) > 1 else LOST.format(number, count, what))
+        if len(places) > 1:
+            said.append(SEVERAL.format(len(places), count, number, what))
+        else:
+            said.append(LOST.format(number, count, what))
     return said
 
 

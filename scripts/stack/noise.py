@@ -171,7 +171,7 @@ def _fitted(
     Args:
         pixels: of the image, that an acquired pixel holds at least along either axis. Frequencies count in these.
         widths: of the acquired pixels, in `pixels`; each is tried along either axis.
-        least: share of the power that a band lets through where it says something of levels.
+        least: where a band lets through this share of the power or less, it says nothing of levels.
     """
     power = _spectrum(slices, inside, pixels)
     if len(power) <= LOWEST * PATCH:

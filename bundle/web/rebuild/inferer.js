@@ -117,14 +117,14 @@ async function fine(slices, networks, progress, steps, guide, count = 2) {
   return volume;
 }
 
-/** An Euler step on the planes along either in-plane axis, in turn.
- * @type {(head: Volume, modulations: Float32Array[], others: number[], sliceAxis: number, networks: Networks[], count: (planes: number) => void) => Promise<Volume>} */
-async function flow(head, modulations, others, sliceAxis, networks, count) {
+/** Euler steps of the weighed volume, each on the planes along one of `others`, in turn.
+ * @type {(head: Volume, modulations: Float32Array[], others: number[], sliceAxis: number, networks: Networks[], tell: (planes: number) => void) => Promise<Volume>} */
+async function flow(head, modulations, others, sliceAxis, networks, tell) {
   for (const [n, modulation] of modulations.entries()) {
     const other = others[n % others.length];
     const order = [3 - sliceAxis - other, sliceAxis, other];
     const planes = reorder(head, order);
-    await byWindows(planes, modulation, 1 / modulations.length, networks, count);
+    await byWindows(planes, modulation, 1 / modulations.length, networks, tell);
     head = reorder(planes, AXES.map((axis) => order.indexOf(axis)));
   }
   return head;
