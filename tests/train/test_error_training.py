@@ -21,7 +21,7 @@ from scripts.train.error_calibration import KINDS, Case, calibrate, fit_scale, f
 from scripts.train.error_pairs import RandSlabd, one_family
 from scripts.train.simulation import RandAcquired
 from tests import nano
-from tests.config_files import ERROR, on_planes, raw
+from tests.config_files import ERROR, ROOT, on_planes, parser, raw
 from tests.fixtures import CARD
 from tests.method.test_networks import perturb
 from tests.nano import content, load, random_weights
@@ -54,6 +54,18 @@ def test_the_slices_of_a_slab_lie_in_mm_by_the_distance_of_its_planes():
     image = slab.set_random_state(0)({"label": planes, "spacing": (1.0, 0.7), "plane_spacing": 1.6})["image"]
     spacing = Acquisition.of(image).slice_spacing
     assert image.pixdim.tolist() == pytest.approx([1.6, spacing, 0.7])
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_the_error_network_learns_in_float32_in_whatever_precision_slabs_are_rebuilt(given):
+    config = parser("train.yaml", "error_map.yaml", bfloat16=given, shipped=str(ROOT / "models" / "model.pt"))
+    assert config.get_parsed_content("inferer").bfloat16 is given
+    network = perturb(ErrorPatternNetwork())
+    inputs = torch.rand(2, 3, 16, 12), torch.arange(16) / 4, torch.tensor([4.0, 1.0, 4.0, 0.02])
+    with torch.no_grad():
+        assert torch.equal(
+            config.get_parsed_content("train::inferer")(inputs[0], network, *inputs[1:]), network(*inputs)
+        )
 
 
 @pytest.mark.slow
