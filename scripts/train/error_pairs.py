@@ -19,7 +19,7 @@ from ..rebuild.error_map import network_inputs
 from ..rebuild.inferer import DriftInferer
 from ..stack.slices import Slices
 from ..stack.tissue import TISSUE
-from .simulation import RandAcquired
+from .random_acquisitions import RandAcquired
 from .slice_patches import first_in_tissue
 
 

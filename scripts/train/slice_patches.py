@@ -16,7 +16,7 @@ from ..method.slice_projection import neighbours
 from ..stack.acquisition import SLR, Acquisition
 from ..stack.profile import acquire
 from ..stack.tissue import TISSUE
-from .simulation import RandAcquired
+from .random_acquisitions import RandAcquired
 
 LEAST = 0.05  # of tissue; patches of air alone are drawn as if they held as much
 

@@ -8,7 +8,7 @@ from torch import nn
 from scripts.paper.baselines import coordinates
 from scripts.paper.baselines.coordinates import CoordinateInferer, RandQueried, VolumeCoordinateInferer
 from scripts.stack.acquisition import Acquisition
-from scripts.train.simulation import RandAcquired
+from scripts.train.random_acquisitions import RandAcquired
 from tests.volumes import noise_stack
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from scripts.paper.baselines.stacks import RandStackd
-from scripts.train.simulation import RandAcquired
+from scripts.train.random_acquisitions import RandAcquired
 
 RAMP = torch.linspace(0.1, 0.9, 90)[None, :, None].expand(5, 90, 12)  # along the slice axis
 

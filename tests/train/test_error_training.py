@@ -19,7 +19,7 @@ from scripts.stack.acquisition import SLR, Acquisition
 from scripts.stack.slices import Slices
 from scripts.train.error_calibration import KINDS, Case, calibrate, fit_scale, fitted, in_place, left_out
 from scripts.train.error_pairs import RandSlabd, one_family
-from scripts.train.simulation import RandAcquired
+from scripts.train.random_acquisitions import RandAcquired
 from tests import nano
 from tests.config_files import ERROR, ROOT, on_planes, parser, raw
 from tests.fixtures import CARD

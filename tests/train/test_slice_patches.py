@@ -9,7 +9,7 @@ from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.method.weights import read_card
 from scripts.train.batches import FlowBatch, PrecisionInferer, ProjectionBatch
-from scripts.train.simulation import RandAcquired
+from scripts.train.random_acquisitions import RandAcquired
 from scripts.train.slice_patches import RandSlicePatchd
 from tests import nano
 from tests.config_files import on_slices, raw

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 from ...errors import InputError, flag
 from ...rebuild.inferer import longer_first
 from ...stack.acquisition import Acquisition
-from ...train.simulation import RandAcquired
+from ...train.random_acquisitions import RandAcquired
 from .stacks import HeadInferer
 
 

@@ -19,7 +19,7 @@ from ...rebuild.windows import PIXELS_PER_CALL, signal_box
 from ...stack.acquisition import Acquisition
 from ...stack.interpolation import interpolate
 from ...stack.slices import Slices
-from ...train.simulation import RandAcquired
+from ...train.random_acquisitions import RandAcquired
 
 
 class HeadInferer(StackInferer):
