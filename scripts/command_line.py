@@ -17,7 +17,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from .errors import InputError, few
-from .options import EVALUATED, MEANINGS, PATHS, PATTERNS, check_texts, texts
+from .options import EVALUATED, MEANINGS, OPTIONS, PATHS, PATTERNS, check_texts, texts
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigParser
@@ -49,7 +49,10 @@ def check_options(typed: Sequence[str] | None = None) -> None:
     for name in ("run_id", "init_id", "final_id"):
         if name in values and _root(values[name]) not in config:
             raise InputError(f"{values[name]} is nothing that can be run.{_nearest(_root(values[name]), config)}")
-    _check_references(_root(values.get("run_id", "run")), config)
+    run = _root(values.get("run_id", "run"))
+    reached = _check_references(run, config)
+    if idle := [f"--{name}" for name in values if name in OPTIONS and name in config and name not in reached]:
+        raise InputError(f"{few(idle)}: nothing in `{run}` of this config refers to it. Leave it out.")
     for name, value in values.items():
         if name not in _runner():
             _check_name(name, value, config)
@@ -126,8 +129,11 @@ def _config(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**parser.get(), **(added or ConfigParser.load_config_files(tracking)).get("configs", {})}
 
 
-def _check_references(run_id: str, config: Mapping[str, Any]) -> None:
-    """Refuses a config that lacks the file on which it stands, such as evaluate.yaml without inference.yaml."""
+def _check_references(run_id: str, config: Mapping[str, Any]) -> set[str]:
+    """Top-level names on which a run depends.
+
+    Refuses a config that lacks the file on which it stands, such as evaluate.yaml without inference.yaml.
+    """
     reached: set[str] = set()
     waiting = {run_id}
     while waiting:
@@ -140,6 +146,7 @@ def _check_references(run_id: str, config: Mapping[str, Any]) -> None:
             f"{few(lost)}: named in the config and nowhere defined. A file is missing under it. Stack it, such as "
             "evaluate.yaml on inference.yaml: --config_file \"['configs/inference.yaml','configs/evaluate.yaml']\"."
         )
+    return reached
 
 
 def _is_component(name: str, content: Any) -> bool:

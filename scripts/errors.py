@@ -120,6 +120,11 @@ def is_number(value: object, least: float = 0.0) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
 
 
+def is_whole(value: object, least: int) -> bool:
+    """Whether a value is a whole number, `least` or more."""
+    return type(value) is int and value >= least
+
+
 def report_input_errors() -> None:
     """From now on an `InputError` that ends the program prints its message alone, and Ctrl-C prints `INTERRUPTED`."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # standard error does so by itself

@@ -54,6 +54,28 @@ def test_what_is_no_option_is_refused_with_the_nearest_one(typed, told):
     assert told in refusal(*typed)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("noise", "0"), ("guide", "auto"), ("slice_thickness", "4"), ("check", "true")]
+)
+def test_an_option_to_which_nothing_of_the_run_refers_is_refused(name, value):
+    assert f"--{name}: nothing in `run` of this config refers to it." in refusal(f"--{name}", value, config=EVALUATE)
+    check(f"--{name}", value)
+
+
+def test_an_evaluation_takes_the_options_that_its_networks_take():
+    check(
+        "--dataset_dir",
+        "DIR",
+        "--consistency",
+        "measure",
+        "--both_planes",
+        "false",
+        "--error_map",
+        "true",
+        config=EVALUATE,
+    )
+
+
 @pytest.mark.parametrize("name", ["slice_thicknes", "infererr", "both_plane"])
 def test_a_workflow_and_a_stacked_file_misspell_nothing_in_silence(name, tmp_path):
     (tmp_path / "mine.yaml").write_text(f"{name}: 3")

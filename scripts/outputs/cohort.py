@@ -27,7 +27,7 @@ from ..rebuild.rebuilder import Rebuilder
 from . import bids
 from .jobs import JOB, end_with_the_other, started_again
 from .lock import alone
-from .one_scan import check_error_map, rebuild_scan
+from .one_scan import check_stacks, rebuild_scan
 from .provenance import file_of
 from .results import Output
 from .summary import add_rows
@@ -145,7 +145,7 @@ def rebuild_scans(
     if type(jobs) is not int or jobs < 1:
         raise InputError(f"jobs is {jobs!r}: expected a whole number from 1 on. Set it as in --jobs 2.")
     for scan in scans:  # before hours of work on the others
-        check_error_map(scan, rebuilder)
+        check_stacks(scan, rebuilder)
     if JOB in os.environ:
         end_with_the_other()
         with _kept_log(_reports(output, scans), output.version):

@@ -28,13 +28,14 @@ from .results import Output
 from .stack_facts import check_fits, make_together
 
 
-def check_error_map(scan: Scan, rebuilder: Rebuilder) -> None:
-    """Refuses an error map of several stacks."""
-    if len(scan.each) > 1 and rebuilder.error_maps.wanted:
-        names = few([one.name for one in scan.each])
-        raise InputError(
-            f"--error_map is of one stack, and {names} become one volume. Leave out --error_map or --together."
-        )
+def check_stacks(scan: Scan, rebuilder: Rebuilder) -> None:
+    """Refuses an error map or a test of several stacks."""
+    for option, wanted in (("--error_map", rebuilder.error_maps.wanted), ("--check", rebuilder.check)):
+        if len(scan.each) > 1 and wanted:
+            names = few([one.name for one in scan.each])
+            raise InputError(
+                f"{option} is of one stack, and {names} become one volume. Leave out {option} or --together."
+            )
 
 
 def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, output: Output) -> None:
@@ -48,9 +49,7 @@ def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, outpu
                 f"{one.result} holds the result of {earlier.resolve()}, which that of {one.name} would replace. Set "
                 "another --output_dir for each, or give the folder that holds both."
             )
-    check_error_map(scan, rebuilder)
-    if len(stacks) > 1 and rebuilder.check:
-        raise InputError("--check is of one stack, not of several. Leave out --check or --together.")
+    check_stacks(scan, rebuilder)
     if scan.guides:
         rebuilder.check_guides()
     if maps.regions is not None:
@@ -110,6 +109,7 @@ def _rebuild_and_write(
     fits = check_fits(names, stacks) if several else []
     inside = [one for one, fit in zip(stacks, fits) if fit.belongs] if several else stacks
     guide, guides, warnings = _placed(scan, inside, rebuilder)  # one that does not fit loses no old result
+    check = rebuilder.checked(stacks[0]) if rebuilder.check else None
     _forget(scan)
     each = rebuilder.each(inside, guides)
     rebuilt, facts, others = each[0], list[dict](), list[Scan]()
@@ -119,7 +119,6 @@ def _rebuild_and_write(
         if not others:
             _forget(scan := _alone(scan))
     header, guided_by = rebuilt.slices.meta.get("header", {}), None if guide is None else guide.scan
-    check = rebuilder.checked(stacks[0]) if rebuilder.check else None
     if check is not None:
         logger.log(logging.INFO if check.expected >= WORTH else logging.WARNING, f"{scan.name}: {check}.")
     test = "" if check is None else str(check)

@@ -18,9 +18,9 @@ from monai.inferers import SlidingWindowInferer
 from torch import Tensor, nn
 from torch.nn.functional import pad as pad_ends
 
-from ..errors import InputError, flag
+from ..errors import InputError, flag, is_number, is_whole
 from ..method.networks import Drift
-from ..method.schedule import N_MAX, ais_steps, euler_times, pad
+from ..method.schedule import N_MAX, N_MIN, ais_steps, euler_times, pad
 from ..method.slice_projection import SliceProjectionNetwork, neighbours
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
@@ -62,10 +62,12 @@ class PlaneInferer(StackInferer):
     def __post_init__(self) -> None:
         super().__post_init__()
         size, count = self.roi_size, self.sw_batch_size
-        if size < BLOCK or size % BLOCK:
-            raise InputError(f"roi_size is {size}: expected a multiple of {BLOCK} pixels. Set --inferer::roi_size.")
-        if count is not None and count < 1:
-            raise InputError(f"sw_batch_size is {count}: expected 1 or more. Set --inferer::sw_batch_size.")
+        if type(size) is not int or size < BLOCK or size % BLOCK:
+            raise InputError(f"roi_size is {size!r}: expected a multiple of {BLOCK} pixels. Set inferer::roi_size.")
+        if count is not None and not is_whole(count, 1):
+            raise InputError(f"sw_batch_size is {count!r}: expected 1 or more, or null. Set inferer::sw_batch_size.")
+        if not (is_number(self.overlap) and self.overlap < 1):
+            raise InputError(f"overlap is {self.overlap!r}: expected a number from 0 to below 1. Set inferer::overlap.")
         self.both_planes = flag("both_planes", self.both_planes)
         self.settings |= {"both_planes": self.both_planes, "roi_size": size, "overlap": self.overlap}
 
@@ -181,10 +183,14 @@ class DriftInferer(PlaneInferer):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.deblocked, self.sharp = flag("deblocked", self.deblocked), flag("sharp", self.sharp)
+        if self.steps is not None and not is_whole(self.steps, 0):
+            raise InputError(f"steps is {self.steps!r}: expected a whole number, or null for AIS. Set inferer::steps.")
+        if not is_whole(self.n_max, N_MIN):
+            raise InputError(f"n_max is {self.n_max!r}: expected a whole number, {N_MIN} or more. Set inferer::n_max.")
         if self.sharp and self.steps is not None:
             raise InputError(
                 f"sharp is true, and steps is {self.steps}: AIS counts the steps to the end of the flow. Leave out "
-                "--sharp or --inferer::steps."
+                "--sharp or inferer::steps."
             )
         self.settings |= {"steps": self.steps, "n_max": self.n_max, "deblocked": self.deblocked, "sharp": self.sharp}
 

@@ -53,8 +53,8 @@ def in_parts(sharpen: Callable[..., Tensor], *windows: Tensor) -> Tensor:
         count = len(windows[0])
         if count == 1:
             raise InputError(
-                "the GPU's memory does not hold one window: free some, use smaller weights or windows "
-                "(--inferer::roi_size 64), or hide it (CUDA_VISIBLE_DEVICES=) to run on the CPU."
+                "the GPU's memory does not hold one plane or window: free some, or hide the GPU "
+                "(CUDA_VISIBLE_DEVICES=) to run on the CPU."
             ) from error
     logger.warning(f"the GPU's memory does not hold {count} windows: going on with {count // 2}")
     torch.cuda.empty_cache()

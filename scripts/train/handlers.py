@@ -12,7 +12,7 @@ from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from torch import nn
 
-from ..errors import InputError, is_number
+from ..errors import InputError, is_number, is_whole
 
 Handler = TypeVar("Handler")
 WARMUP = 500  # steps of `warmup_stable_decay`
@@ -42,6 +42,13 @@ def warmup_stable_decay(step: int, total: int) -> float:
 def shared(handler: Handler) -> Handler:
     """A handler that stands elsewhere in the config: a component, which MONAI's checks want in a list of handlers."""
     return handler
+
+
+def check_counts(**counts: object) -> None:
+    """Refuses options that are no whole numbers from 1 on, by their names."""
+    for name, count in counts.items():
+        if not is_whole(count, 1):
+            raise InputError(f"{name} is {count!r}: expected a whole number, 1 or more. Set --{name}.")
 
 
 def check_minutes(minutes: object) -> float | None:

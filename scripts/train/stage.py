@@ -141,10 +141,10 @@ class Stage:
         if self.budget:
             self.checkpoint.save()
         if self.first and self.complete(engine):
-            # calibrations hold for the weights that they were made with
-            card = replace(self.card, error_map=None, sharp_error_map=None, foretelling=None)
-            save_weights(self.averaged, path, card, torch.float32)
-            if not self.was_complete:
+            if not (self.was_complete and path.is_file()):  # the card may hold a calibration since then
+                # calibrations hold for the weights that they were made with
+                card = replace(self.card, error_map=None, sharp_error_map=None, foretelling=None)
+                save_weights(self.averaged, path, card, torch.float32)
                 logger.info(f"Part {self.name} has made {path}.")
             if self.usable:
                 try_it(path)

@@ -210,6 +210,7 @@ def test_python_has_the_map_of_the_command(head, able, tmp_path):
 
 def test_an_error_map_of_several_stacks_is_refused_before_any_scan_is_rebuilt(able, tmp_path, refusal):
     scans = [add(tmp_path / f"scans/{name}.nii.gz") for name in ("t2_ax", "t2_sag")]
-    said = refusal(able, [str(path) for path in scans], together=True, error_map=True)
-    assert "--error_map is of one stack, and" in said and "t2_sag.nii.gz become one volume" in said
+    for option in ("error_map", "check"):
+        said = refusal(able, [str(path) for path in scans], together=True, **{option: True})
+        assert f"--{option} is of one stack, and" in said and "t2_sag.nii.gz become one volume" in said
     assert not list(able.out.rglob("*_sr*"))

@@ -255,3 +255,18 @@ def test_a_gap_or_an_overlap_at_the_target_is_still_rebuilt(spacing, thickness):
 def test_anything_but_one_volume_is_refused_with_its_shape(shape):
     with pytest.raises(ValueError, match=r"inputs are \(" + ", ".join(map(str, shape)) + r"\).*one volume"):
         DriftInferer(8)(MetaTensor(torch.zeros(shape)), Pointwise())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("steps", value) for value in (-1, 2.5, "two", True)),
+        *(("n_max", value) for value in (-3, "x", 2.0)),
+        *(("overlap", value) for value in (1.5, -0.5, "x")),
+        *(("roi_size", value) for value in (12, "512", 0)),
+        *(("sw_batch_size", value) for value in (0, 2.5)),
+    ],
+)
+def test_a_setting_that_counts_nothing_is_refused_before_a_scan_is_read(name, value, refusal):
+    said = refusal(DriftInferer, **{name: value})
+    assert said.startswith(f"{name} is {value!r}: expected ") and said.endswith(f"Set inferer::{name}.")

@@ -106,7 +106,7 @@ def test_a_window_that_exceeds_a_gpus_memory_is_an_error_that_says_what_to_do():
     def full_gpu(windows):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(InputError, match=r"does not hold one window.*roi_size.*CUDA_VISIBLE_DEVICES"):
+    with pytest.raises(InputError, match=r"does not hold one plane or window.*CUDA_VISIBLE_DEVICES"):
         in_parts(full_gpu, torch.zeros(4, 1, 4, 4))
 
 

@@ -19,6 +19,7 @@ from scripts.train.handlers import (
     Average,
     ClipGradient,
     TimeBudget,
+    check_counts,
     check_minutes,
     time_budget,
     warmup_cosine,
@@ -139,6 +140,17 @@ def test_a_first_step_that_reads_the_data_ends_a_training_only_where_it_takes_al
 def test_a_steady_training_has_the_course_of_one_of_so_many_steps(monkeypatch):
     _, rates, _ = budgeted(monkeypatch, 60.0, lambda step: 2**-5)
     assert (rates[1:] == [warmup_stable_decay(step, 60 * 2**5) for step in range(1, 60 * 2**5)]).all()
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, True, "ten"])
+@pytest.mark.parametrize("name", ["stage1_epochs", "val_interval", "checkpoint_interval"])
+def test_epochs_and_intervals_that_count_nothing_are_refused_before_data_are_read(name, count, refusal):
+    initialize = raw("train.yaml")["initialize"]
+    (check,) = (one for one in initialize if isinstance(one, dict) and one["_target_"].endswith("check_counts"))
+    counts = {key: 1 for key in check if key != "_target_"}
+    check_counts(**counts)
+    said = refusal(check_counts, **{**counts, name: count})
+    assert said == f"{name} is {count!r}: expected a whole number, 1 or more. Set --{name}."
 
 
 @pytest.mark.parametrize("minutes", [0, -5, "sixty", float("nan"), float("inf"), True])

@@ -11,7 +11,7 @@ from ignite.engine import Engine
 
 from scripts.files import sha256
 from scripts.method.calibration import LEVELS, Calibration
-from scripts.method.weights import read_card
+from scripts.method.weights import read_card, write_card
 from tests import nano
 from tests.nano import content, load, planes_seen, same
 from tests.train.conftest import EPOCHS, LONG
@@ -140,6 +140,8 @@ def test_new_weights_have_no_calibration_of_the_weights_that_they_started_from(d
 def test_a_finished_training_says_so_and_changes_nothing(trained, dataset_dir, tmp_path, log):
     """Places and intervals may differ."""
     folder, data = (shutil.copytree(path, tmp_path / path.name) for path in (trained.output_dir, dataset_dir.parent))
+    calibration = Calibration([3.0], [[[float(k) for k in range(len(LEVELS))]]], (0.5, 0.1))
+    write_card(folder / "model.pt", replace(read_card(folder / "model.pt"), error_map=calibration))
     before, other = contents(folder), {"val_interval": 7, "checkpoint_interval": 3}
     again = nano.workflow(folder, data / dataset_dir.name, "training", **{**LONG, **other})
     calls = planes_seen(content(again, "network").velocity)
