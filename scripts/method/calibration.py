@@ -25,7 +25,7 @@ QUIET, TYPICAL = 5e-3, 5e-3  # noise of slices, as a share of their range: the l
 
 
 def confidence_level(value: object) -> float:
-    """The option `confidence` as a number."""
+    """The option `confidence` as a number; anything else is an `InputError`."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -109,6 +109,10 @@ class VelocityNetwork(nn.Module):
     """Stage 2: velocity `v(s(t); t, c)` of the rectified flow (Eq. 8). It starts at zero: the flow is at rest.
 
     Args:
+        channels: of the levels, from the finest on.
+        width: of the embedding of times and lengths.
+        norm: whether blocks have group norms, as the paper's have.
+        noise: whether `thickness` ends with the noise of the slices, as a share of their range (`stage2_lengths`).
         block: see `UNet`.
         unit: of the velocity, of intensities in [-1, 1]; 1 in the paper. Detail is about 0.1.
             Without norms a network whose outputs are ten times too strong ends its training at rest.
@@ -130,11 +134,17 @@ class VelocityNetwork(nn.Module):
         zero_module(self.unet.conv_out)
 
     def modulation(self, thickness: Tensor, t: Tensor) -> Tensor:
-        """`UNet.modulation` for `thickness`, `(B or 1, 2)` in mm, and `t`, `(B or 1,)`."""
+        """`UNet.modulation` for `thickness` and `t`, see `forward`."""
         return self.unet.modulation(self.embedding(thickness, t))
 
     def forward(self, xt: Tensor, thickness: Tensor, t: Tensor) -> Tensor:
-        """Args: `xt`, `(B, 1, H, W)`; `thickness`, `(B or 1, 2)` in mm; `t`, `(B or 1,)`. Returns `(B, 1, H, W)`."""
+        """The velocity, `(B, 1, H, W)`.
+
+        Args:
+            xt: `(B, 1, H, W)`.
+            thickness: of slices and target, `(B or 1, 2)` in mm; with `noise` `(B or 1, 3)`.
+            t: times, `(B or 1,)`.
+        """
         return self.at(xt, self.modulation(thickness, t))
 
     def at(self, xt: Tensor, modulation: Tensor) -> Tensor:

@@ -124,7 +124,11 @@ def card_path(path: str | os.PathLike) -> Path:
 
 
 def read_card(path: str | os.PathLike) -> Card:
-    """The card of a weights file."""
+    """The card of a weights file.
+
+    Raises:
+        InputError: no weights lie there, or no card beside them that can be read.
+    """
     place = card_path(path)
     if not os.path.isfile(path):
         raise InputError(f"weights not found: {path}. Download or train them, or set --ckpt_path.")
@@ -144,7 +148,11 @@ def read_card(path: str | os.PathLike) -> Card:
 
 
 def check_card(path: str | os.PathLike) -> Card:
-    """Reads the card of a weights file, and checks that it is the card of these weights."""
+    """Reads the card of a weights file, and checks that it is the card of these weights.
+
+    Raises:
+        InputError: it is not, or `read_card` finds none.
+    """
     card = read_card(path)
     if card.sha256 != sha256([path]):
         raise InputError(
