@@ -105,12 +105,14 @@ ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
             "Description",
             **{"Description": TEXT, "Slices": each({"type": "integer"}), "Directions": {"type": "integer"}},
             **{"Spline": NUMBER, "Rebuilt": NUMBER, "Gain": NUMBER, "Foretold": NUMBER, "Error": NUMBER},
+            Foretelling={"type": ["string", "null"]},
             Spots=each(of(Size=NUMBER, Contrast=NUMBER, Kept=NUMBER, Spline=NUMBER, Count={"type": "integer"})),
             Pictures=OBJECT,
         ),
         "with --check: the scan's own slices, acquired again and rebuilt. Which slices, from 0; PSNR of the cubic "
-        "spline and of the network; the gain that this foretells through the slices, and its error, in dB; spots of a "
-        "size in mm and a contrast, and the share of it that is kept; pictures of one slice",
+        "spline and of the network; the gain that this foretells through the slices, its error, in dB, and the hash of "
+        "the line that foretells it; spots of a size in mm and a contrast, and the share of it that is kept; pictures "
+        "of one slice",
     ),
     "Noise": (
         of(Deviation=NUMBER, Share=NUMBER, Widths=each(NUMBER), Source=TEXT, Left=SHARE),

@@ -23,7 +23,7 @@ from .entries import Record
 from .error_maps import asked, clear_error_map, error_stem, read_error_map, regions_on, write_error_map
 from .lock import alone
 from .provenance import complete, file_of, name_from, other_source, state, write_json
-from .record import describe, describe_check, named, warnings_of
+from .record import asked_check, describe, describe_check, named, warnings_of
 from .results import Output
 from .stack_facts import check_fits, make_together
 
@@ -140,7 +140,7 @@ def _rebuild_and_write(
         stacks=facts,
         warnings=[*warnings, *cut],
         used=guide,
-        check=describe_check(check, stacks[0]) if rebuilder.check else None,
+        check=describe_check(check, stacks[0], asked_check(rebuilder)) if rebuilder.check else None,
         files=[path, *beside],
         seconds=round(time.perf_counter() - begin, 1),
         **{**made, "Version": output.version, "Device": str(rebuilder.device), "Bfloat16": rebuilder.inferer.bfloat16},
@@ -151,9 +151,9 @@ def _rebuild_and_write(
 def _rebuild_or_complete(scan: Scan, rebuilder: Rebuilder, output: Output) -> tuple[dict, list[Scan]]:
     """Rebuilds a scan, or writes its missing page; its row, and the stacks that were left out of it."""
     begin, maps, made = time.perf_counter(), rebuilder.error_maps, output.made_from(scan)
-    record = complete(scan.result, made, asked(maps), rebuilder.check)
+    record = complete(scan.result, made, asked(maps), asked_check(rebuilder))
     if record is None and scan.stacks:
-        record = complete(scan.stacks[0].result, made, asked(maps), rebuilder.check)
+        record = complete(scan.stacks[0].result, made, asked(maps), asked_check(rebuilder))
         scan = scan if record is None else _alone(scan)
     outcome = "rebuilt" if record is None else "page written"
     page_name = name_from(scan.result, file_of(scan.page, ".html"))

@@ -19,7 +19,7 @@ from .cohort import failure
 from .error_maps import asked
 from .one_scan import check_scan
 from .provenance import complete, file_of, name_from
-from .record import sharp_said
+from .record import asked_check, sharp_said
 from .results import Output
 
 COLUMNS = "what head contrast slices spacing thickness target steps scan".split()  # the last: of any length
@@ -52,7 +52,7 @@ def _row(scan: Scan, rebuilder: Rebuilder, output: Output, numbers: Heads) -> di
         return row | {"what": "will skip", "why": "not DICOM"}
     try:
         maps = rebuilder.error_maps
-        done = complete(scan.result, output.made_from(scan), asked(maps), rebuilder.check)
+        done = complete(scan.result, output.made_from(scan), asked(maps), asked_check(rebuilder))
         stacks = [rebuilder.measure(one.source) for one in scan.each]
         if done is None:
             check_scan(scan, stacks, rebuilder, output)

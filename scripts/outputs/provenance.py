@@ -69,7 +69,10 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def complete(
-    stem: Path, made: Mapping[str, Any], error_map: Mapping[str, Any] | None = None, check: bool = False
+    stem: Path,
+    made: Mapping[str, Any],
+    error_map: Mapping[str, Any] | None = None,
+    check: Mapping[str, Any] | None = None,
 ) -> Record | None:
     """The record of a result that needs no second run; None where there is none.
 
@@ -80,13 +83,13 @@ def complete(
         stem: path of the result without its ending.
         made: entries that the record must have.
         error_map: of `error_maps.asked`; an error map that is not asked for does not matter.
-        check: whether the test on the scan's own slices is asked for.
+        check: of `record.asked_check`.
     """
     try:
         record = Record.read(file_of(stem, ".json"))
         same = all(record[name] == frozen(value) for name, value in made.items())
         same &= all(record["ErrorMap"][name] == value for name, value in (error_map or {}).items())
-        same &= not check or "Check" in record
+        same &= all(record["Check"][name] == value for name, value in (check or {}).items())
         result, *others = record["Results"].items()
     except UNKNOWN:
         return None

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..pages import planes
 from ..pages.index import glance
 from ..rebuild.error_map import ErrorMaps
 from ..rebuild.guide import PlacedGuide
+from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import DRAWN, Rebuilt
 from ..rebuild.reduced_resolution import Check
 from ..stack.grid import plane_name
@@ -23,6 +25,7 @@ from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
 from ..stack.tissue import flat_tissue
 from ..stack.trace import step_ratio, streak
+from ..train.recipe import digest
 from .bids import kept
 from .entries import Record
 from .error_maps import describe_error_map
@@ -213,10 +216,16 @@ def _guide(scan: Scan, rebuilt: Rebuilt, used: Candidate | None) -> dict[str, An
     }
 
 
-def describe_check(check: Check | None, slices: Slices) -> dict[str, Any]:
-    """The record's entry on the test of the method on a scan's own slices that is asked for."""
+def asked_check(rebuilder: Rebuilder) -> dict[str, Any]:
+    """Entries of a record whose test is the one that is asked for; empty if none is."""
+    line = rebuilder.foretelling
+    return {"Foretelling": None if line is None else digest(asdict(line))} if rebuilder.check else {}
+
+
+def describe_check(check: Check | None, slices: Slices, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The record's entry on the test of the method on a scan's own slices that is asked for (`asked_check`)."""
     if check is None:
-        return {"Description": UNTESTED}
+        return {"Description": UNTESTED, **asked}
     said, low_high = str(check), planes.window(slices.array, slices.tissue_range)
     foretold = check.foretold or ()
     return {
@@ -227,6 +236,7 @@ def describe_check(check: Check | None, slices: Slices) -> dict[str, Any]:
         "Rebuilt": round(check.rebuilt, 2),
         "Gain": round(check.gain, 2),
         **dict(zip(("Foretold", "Error"), (round(one, 2) for one in foretold))),
+        **asked,
         "Spots": [
             {
                 "Size": one.size,

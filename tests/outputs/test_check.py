@@ -55,6 +55,11 @@ def test_the_result_is_the_same_bit_for_bit_and_all_say_the_gain(head, foretold,
     assert outcomes(foretold.out) == ["complete already"]
     foretold(head)
     assert outcomes(foretold.out) == ["complete already"] and record(foretold.out)["Check"] == said
+    write_card(foretold.weights, replace(CARD, foretelling=Foretelling(15.0, 0.5, 0.25)))
+    foretold(head)
+    assert outcomes(foretold.out) == ["complete already"]
+    foretold(head, check=True)
+    assert outcomes(foretold.out) == ["rebuilt"] and record(foretold.out)["Check"]["Foretold"] == said["Foretold"] + 1
 
 
 def test_a_scan_that_gains_nothing_is_marked(head, foretold, caplog):
