@@ -92,7 +92,12 @@ def is_header(path: Path) -> bool:
             start = file.read(4)
     except OSError:
         return True  # what is wrong is said when it is read
-    return any(int.from_bytes(start, order) in (348, 540) for order in ("little", "big"))
+    return _length(start) in (348, 540)
+
+
+def _length(start: bytes) -> int:
+    """The length of a NIfTI header, which its first four bytes say in either order."""
+    return min(int.from_bytes(start, order) for order in ("little", "big"))
 
 
 def header_file(path: Path) -> Path:
@@ -174,8 +179,7 @@ def _check_extensions(path: Path) -> None:
     """Refuses a packed NIfTI whose header would unpack to more than `EXTENSIONS`; nibabel reads it by its own sizes."""
     with gzip.open(path) as file:
         start = file.read(4)
-        second = 540 in (int.from_bytes(start, order) for order in ("little", "big"))
-        kind = nib.Nifti2Header if second else nib.Nifti1Header
+        kind = nib.Nifti2Header if _length(start) == nib.Nifti2Header.sizeof_hdr else nib.Nifti1Header
         start += file.read(kind.sizeof_hdr)  # and the four bytes that say whether there are extensions
         if start[kind.sizeof_hdr :].strip(b"\0"):
             try:
@@ -197,20 +201,21 @@ def _on_a_grid(image: Any) -> Any:
         image.extra["warning"] = NO_FORM
     if sform is None or qform is None or _is_flat(qform):
         return image
-    flat, stated, edges = _is_flat(sform), image.header["qform_code"], (voxel_spacing(sform), voxel_spacing(qform))
-    scaled = not flat and stated in SCANNER and not np.allclose(edges[0], edges[1], rtol=0.01)
-    if flat:
-        denied = bool(stated) or not sform[:3].any()
-    else:
-        denied = (scaled and code >= STANDARD) or (stated in SCANNER and shear_angle(sform) > MAX_SHEAR)
-    if not denied:
-        if scaled:
+    warning, stated = "", int(image.header["qform_code"])
+    if _is_flat(sform):
+        warning = NO_SFORM if stated or not sform[:3].any() else ""
+    elif stated in SCANNER:
+        edges = voxel_spacing(sform), voxel_spacing(qform)
+        scaled = not np.allclose(*edges, rtol=0.01)
+        if (scaled and code >= STANDARD) or shear_angle(sform) > MAX_SHEAR:
+            warning = OTHER_SPACE
+        elif scaled:
             image.extra["warning"] = TWO_GRIDS.format(*(" x ".join(f"{one:.3g}" for one in each) for each in edges))
+    if not warning:
         return image
     header = image.header.copy()
     header.set_sform(None, code=0)
-    header.set_qform(qform, code=int(header["qform_code"]) or code)
-    warning = NO_SFORM if flat else OTHER_SPACE
+    header.set_qform(qform, code=stated or code)
     return type(image)(image.dataobj, qform, header, extra={"warning": warning}, file_map=image.file_map)
 
 
@@ -218,8 +223,6 @@ def _qform(image: nib.Nifti1Pair) -> np.ndarray | None:
     """The affine of a header's quaternion; None of one that is no rotation, as rounded ones may be."""
     try:
         return image.header.get_qform()
-    except HeaderDataError:
-        raise
     except ValueError:
         return None
 
@@ -230,17 +233,10 @@ def _is_wrapped(array: np.ndarray) -> bool:
     A head is brightest beside what is nearly as bright. Its air is positive: no corner is negative, and a tenth of the
     other voxels is dark. In CT, and in real and imaginary parts, intensities pass 0 in small steps.
     """
-    through, far = 0, 0
-    if array.min() >= 0 or array[np.ix_(*[[0, -1]] * array.ndim)].min() < 0:
+    if array.min() >= 0 or array[np.ix_(*[[0, -1]] * 3)].min() < 0 or np.percentile(array[array >= 0], 10) > 2**14:
         return False
-    if np.percentile(array[array >= 0], 10) > 2**14:
-        return False
-    for axis in range(array.ndim):
-        first, second = (np.take(array, range(k, array.shape[axis] - 1 + k), axis) for k in (0, 1))
-        crosses = (first < 0) != (second < 0)
-        through += int(crosses.sum())
-        far += int((np.abs(first - second)[crosses] > 2**15).sum())
-    return 2 * far > through
+    through = [np.diff(array, axis=axis)[np.diff(array < 0, axis=axis)] for axis in range(3)]
+    return bool(np.median(np.abs(np.concatenate(through))) > 2**15)
 
 
 def _is_flat(affine: np.ndarray) -> bool:
