@@ -3,21 +3,94 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from ..errors import InputError, few, logger
 from .dicom import stacks
-from .exclusion import guides_not
+from .exclusion import looked_at
 from .heads import Head, heads
-from .roles import PARALLEL, Role, role
+from .identity import Identity
+from .names import alike
 from .scan import Candidate, Scan
 from .selection import matches
 
+PARALLEL = 0.9  # cosine of the angle between slices; series of one direction are repeats, or of another contrast
+ISOTROPIC = 1.3  # the longest edge of a voxel over the shortest
+THINNER = 0.6  # most of the spacing of the slices that a scan along them guides
+BEST = ("T1w", "T2w", "FLAIR", "PDw", "T2*w")  # guides, by their gain (docs/benchmarks.md)
+OPEN = "no standard says its contrast: its image will"
 MOST_GUIDES = 3  # candidates that are registered, should the better ones not fit
 UNASKED = (
     "With --guide the result comes nearer to the truth, by 0.4 to 1.3 dB for slices of 3 mm and 1.1 to 2.2 dB for 5 mm "
     "(docs/stacks.md)."
 )
+
+
+class Role(NamedTuple):
+    """A scan's part beside another, and why; the guide of the least rank is tried first."""
+
+    what: Literal["joins", "guides", "is left alone"]
+    why: str
+    rank: tuple[int, ...] = ()
+
+
+def role(own: Identity, theirs: Identity) -> Role:
+    """The role of a scan beside one of thick slices, both of one head by `heads`.
+
+    A scan that is sharp along the slices may guide them, unless standards call both one contrast. Its image decides,
+    when both are registered. First come scans whose names begin or end alike, then those of another contrast by their
+    names, then a 3-D one before a stack of another direction and one of the same direction. Scans of other sessions
+    come last, the nearest in time first.
+    """
+    if theirs.broken:
+        return Role("is left alone", f"it cannot be read ({theirs.broken})")
+    turned, same = abs(float(own.normal @ theirs.normal)) < PARALLEL, own.session == theirs.session
+    said = [(own.shows[k], theirs.shows[k]) for k in (0, 3)]  # as shown, and by names alone
+    differ = next((f"one is {one}, the other {other}" for one, other in said if one and other and one != other), "")
+    if own.one_contrast(theirs) and not differ:
+        if turned and same:
+            return Role("joins", "it has the same contrast and another direction")
+        return Role("is left alone", "it has the same contrast" + " and the same direction" * (not turned))
+    edges, spacing = theirs.edges, float(own.edges[own.slice_axis])
+    thick = float(edges[theirs.slice_axis])
+    if edges.max() <= ISOTROPIC * edges.min() and edges.max() <= THINNER * spacing:
+        kind, sharp = 0, f"its voxels of {edges.max():.2g} mm are isotropic"
+    elif turned and edges[theirs.axis_along(own)] <= THINNER * spacing:
+        kind, sharp = 1, "its slices lie in another direction"
+    elif not turned and thick <= THINNER * spacing:
+        kind, sharp = 2, f"its slices are {thick:.2g} mm apart, not {spacing:.2g} mm"
+    else:
+        return Role("is left alone", f"it is not sharp across the slices: {thick:.2g} mm apart")
+    why = f"{differ or own.other_contrast(theirs) or OPEN}; {sharp}"
+    best = BEST.index(theirs.shows.contrast) if theirs.shows.contrast in BEST else len(BEST)
+    rank = (own.folder != theirs.folder, -alike(own.words, theirs.words), not differ, kind, best, theirs.agent)
+    if same:
+        return Role("guides", why, (0, 0, *map(int, rank)))
+    away = abs((theirs.date - own.date).days) if theirs.date and own.date else 10**9
+    other = f"session {theirs.session.removeprefix('ses-')}" + f" of {theirs.date}" * bool(theirs.date)
+    return Role("guides", f"{why}; it is of {other}", (1, away, *map(int, rank)))
+
+
+def roles(scan: Scan, others: Sequence[Scan]) -> list[tuple[Scan, Role]]:
+    """Other scans and their roles beside a thick one, guides first and the best of them at the head."""
+    each = [one.source for one in scan.each]
+    if scan.identity.broken:  # which is said again when it is rebuilt
+        return [(scan, Role("is left alone", scan.identity.broken))]
+    found = [(other, role(scan.identity, other.identity)) for other in others if other.source not in each]
+    return sorted(found, key=lambda one: (one[1].what != "guides", one[1].rank))
+
+
+def guides_not(scan: Scan, thick: Identity) -> str | None:
+    """Why a scan guides no thick one, by its kind and its sharpness across the thick slices; None if it may."""
+    if why := looked_at(scan.source, None).why:
+        return why
+    try:
+        across = scan.sharpness[scan.identity.axis_along(thick)]
+    except Exception as error:  # noqa: BLE001  # a broken scan guides nothing, and says so when it is rebuilt
+        return str(error).rstrip(".")
+    if across <= THINNER * thick.edges[thick.slice_axis]:
+        return None
+    return f"its slices were interpolated: across the thick slices it shows no more than samples {across:.2g} mm apart"
 
 
 def with_candidates(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]:
@@ -52,10 +125,11 @@ def _candidates(scan: Scan, others: Sequence[Scan], most: int) -> tuple[list[Can
     for other, part in roles(scan, others):
         if part.what != "guides":
             left.append(f"{other.name}: {part.why}")
-        elif len(guides) < most and (why := guides_not(other, scan.identity)):
-            refused.append(f"{other.name}: {why}")
         elif len(guides) < most:
-            guides.append(Candidate(other, part.why))
+            if why := guides_not(other, scan.identity):
+                refused.append(f"{other.name}: {why}")
+            else:
+                guides.append(Candidate(other, part.why))
     return guides, refused + left
 
 
@@ -66,15 +140,6 @@ def _beside(scans: Sequence[Scan], others: Sequence[Scan]) -> Callable[[Scan], l
     for one in every:
         found[of[one.source]].append(one)
     return lambda scan: found[of[scan.each[0].source]]
-
-
-def roles(scan: Scan, others: Sequence[Scan]) -> list[tuple[Scan, Role]]:
-    """Other scans and their roles beside a thick one, guides first and the best of them at the head."""
-    each = [one.source for one in scan.each]
-    if scan.identity.broken:  # which is said again when it is rebuilt
-        return [(scan, Role("is left alone", scan.identity.broken))]
-    found = [(other, role(scan.identity, other.identity)) for other in others if other.source not in each]
-    return sorted(found, key=lambda one: (one[1].what != "guides", one[1].rank))
 
 
 def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None = None) -> list[Scan]:
@@ -90,20 +155,23 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
         reference: a shell pattern on paths and series' names. In each group the first scan that it matches gives grid,
             place and units, else the first scan.
     """
-    if reference is not None and not any(_matches(scan, reference) for scan in scans):
+
+    def is_other(scan: Scan) -> bool:
+        names = [scan.name] if scan.path is None else [str(scan.path), scan.path.name]
+        return reference is not None and not any(matches(name, [reference]) for name in names)
+
+    if all(map(is_other, scans)):
         names = few([scan.name for scan in scans])
         raise InputError(f"--reference {reference} matches no scan: expected one of {names}.")
-    of, wanted = heads(scans), [scan for scan in named if reference is not None and _matches(scan, reference)]
-    first = [*wanted, *named, *scans][0]
-    denied = {one.source: why for one in named if (why := first.identity.other_contrast(one.identity))}
-    together = [scan for scan in named if scan.source not in denied]
-    rest = [scan for scan in scans if scan not in named]
+    of, named = heads(scans), sorted(named, key=is_other)
+    denied = {one.source: why for one in named if (why := named[0].identity.other_contrast(one.identity))}
+    together, rest = ([scan for scan in named if scan.source not in denied], [one for one in scans if one not in named])
     groups = [together] if together else []
     groups += stacks.grouped(rest, lambda scan, group: not any(_not_joined(scan, other, of) for other in group))
     single = list[str]()  # of their head and contrast
-    for scan in (scan for group in groups if len(group) == 1 for scan in group):
-        head = [one for one in scans if one is not scan and one not in named and of[one.source] == of[scan.source]]
+    for scan in (group[0] for group in groups if len(group) == 1):
         own = scan.identity
+        head = [one for one in rest if one is not scan and of[one.source] == of[scan.source]]
         same = [one for one in head if not own.other_contrast(one.identity) and own.contrast == one.identity.contrast]
         if same:
             reasons = few([f"not with {one.name}, for {_not_joined(scan, one, of)}" for one in same])
@@ -113,9 +181,9 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
     if single:
         logger.info(f"no other stack of their head and contrast is there: {few(single)}.")
     for scan in (scan for scan in named if scan.source in denied):
-        logger.warning(f"{scan.name} is rebuilt alone, not with {first.name}: {denied[scan.source]}.")
+        logger.warning(f"{scan.name} is rebuilt alone, not with {named[0].name}: {denied[scan.source]}.")
         groups.append([scan])
-    return [group[0] if len(group) == 1 else _one(group, reference) for group in groups]
+    return [group[0] if len(group) == 1 else _one(sorted(group, key=is_other)) for group in groups]
 
 
 def _not_joined(scan: Scan, other: Scan, of: Mapping[Any, Head]) -> str | None:
@@ -133,28 +201,21 @@ def _not_joined(scan: Scan, other: Scan, of: Mapping[Any, Head]) -> str | None:
     return "its slices lie in the same direction" if parallel else None
 
 
-def _matches(scan: Scan, pattern: str) -> bool:
-    names = [scan.name] if scan.path is None else [str(scan.path), scan.path.name]
-    return any(matches(name, [pattern]) for name in names)
-
-
-def _one(group: Sequence[Scan], reference: str | None) -> Scan:
-    first = next((scan for scan in group if reference is not None and _matches(scan, reference)), group[0])
-    each = (first, *(scan for scan in group if scan is not first))
+def _one(each: Sequence[Scan]) -> Scan:
+    """Stacks as one scan; the first gives grid, place and units."""
     logger.info(f"{len(each)} stacks go together: " + ", ".join(scan.name for scan in each) + ".")
-    if first.dataset is not None:
+    first = each[0]
+    if first.dataset is None:
+        result = f"{first.result.name.removesuffix('_sr')}_together_sr"
+    else:  # entities that all of them have; the last one is of `bids.derivative_name`, desc-sr
         *entities, suffix = first.result.name.split("_")
         every = [scan.result.name.split("_") for scan in each if scan.dataset is not None]
-        *kept, label = [
-            one for one in entities if all(one in other for other in every)
-        ]  # of `derivative_name`: desc-sr
+        *kept, label = [one for one in entities if all(one in other for other in every)]
         result = "_".join([*kept, f"{label.removesuffix('sr')}together", suffix])
-    else:
-        result = f"{first.result.name.removesuffix('_sr')}_together_sr"
     return replace(
         first,
         name=" + ".join(scan.name for scan in each),
         files=tuple(file for scan in each for file in scan.files),
         result=first.result.with_name(result),
-        stacks=each,
+        stacks=tuple(each),
     )

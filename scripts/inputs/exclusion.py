@@ -1,11 +1,10 @@
-"""Exclusion: which volumes of a folder are no scans, and why a scan guides no other."""
+"""Exclusion: which volumes of a folder are no scans, and why."""
 
 import logging
 from pathlib import Path
 from typing import Any
 
 import nibabel as nib
-import numpy as np
 
 from ..errors import logger, only
 from ..files import ANALYZE, ends_as, stem
@@ -15,9 +14,7 @@ from ..stack.grid import voxel_spacing
 from ..stack.spectra import INTERPOLATED, interpolated
 from . import bids, dicom, kinds
 from .headers import numbers
-from .identity import Identity
 from .readers import ScanReader, is_header, no_volume
-from .roles import THINNER
 from .scan import Scan
 
 
@@ -77,20 +74,3 @@ def dull(scan: Scan) -> str:
     except Exception as error:  # noqa: BLE001  # a broken scan is no part of a run
         return f". But {str(error).rstrip('.')}"
     return f". But {INTERPOLATED.format(*found)}. Give it by name, with their --slice_spacing" if found else ""
-
-
-def guides_not(scan: Scan, thick: Identity) -> str | None:
-    """Why a scan guides no thick one, by its kind and its sharpness across the thick slices; None if it may."""
-    theirs = scan.identity
-    if why := looked_at(scan.source, None).why:
-        return why
-    try:
-        sharp = scan.sharpness
-    except Exception as error:  # noqa: BLE001  # a broken scan guides nothing, and says so when it is rebuilt
-        return str(error).rstrip(".")
-    across = sharp[int(np.abs(thick.normal @ theirs.axes).argmax())]
-    if across > THINNER * thick.edges[thick.slice_axis]:
-        return (
-            f"its slices were interpolated: across the thick slices it shows no more than samples {across:.2g} mm apart"
-        )
-    return None

@@ -18,7 +18,7 @@ from ..stack.grid import slice_axis, voxel_spacing
 from . import bids, dicom
 from .headers import ENHANCED, numbers, value
 from .kinds import WEIGHTED, remark_on
-from .names import contrast_of, folder, further
+from .names import contrast_of, folder, words
 from .readers import ScanReader
 
 TIMES = ("EchoTime", "InversionTime", "RepetitionTime")
@@ -59,7 +59,7 @@ class Identity:
         agent: whether a contrast agent was given, by its attributes or entity.
         fat_saturated: whether the fat's signal is suppressed, by its attribute.
         times: `(3,)`, echo, inversion and repetition time in ms; NaN where they are missing.
-        words: `names.further`, of a file's name.
+        words: of a file's name but those of its contrast.
         folder: of a file.
         frame: of reference; empty outside of DICOM.
         axes: `(3, 3)`, directions of the voxels' axes in columns, RAS+; identity where it cannot be read.
@@ -98,6 +98,10 @@ class Identity:
     def normal(self) -> np.ndarray:
         """`(3,)`, of the slices."""
         return self.axes[:, self.slice_axis]
+
+    def axis_along(self, thick: "Identity") -> int:
+        """The array axis that is nearest to the normal of another scan's slices."""
+        return int(np.abs(thick.normal @ self.axes).argmax())
 
     def other_contrast(self, other: "Identity") -> str | None:
         """Why two scans are not of one contrast by standards; None where these leave it open."""
@@ -156,7 +160,7 @@ def _of_file(path: Path) -> Identity:
         head=(str(where), subject) if where is not None else (known, study) if known and study else (),
         session=session,
         date=bids.session_date(path) or bids.day(fields.get("AcquisitionDateTime")),
-        words=tuple(further(name)),
+        words=tuple(word for word in words(name) if not contrast_of(word)),
         folder=str(place),
         **_contrast(fields, stated, "its suffix", names, milliseconds=1000),
     )

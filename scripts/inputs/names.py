@@ -6,6 +6,7 @@ and at one of case, as in `AxT2`.
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -82,15 +83,7 @@ def _begin(name: str) -> str:
     return re.split(ENDS, unicodedata.normalize("NFC", name))[0]
 
 
-def further(name: str) -> list[str]:
-    """The words of a name but those of its contrast."""
-    return [word for word in words(name) if not contrast_of(word)]
-
-
-def alike(one: list[str], other: list[str]) -> int:
+def alike(one: Sequence[str], other: Sequence[str]) -> int:
     """How many words two names begin or end with alike, by which candidates are ordered."""
-    return max(_leading(one, other), _leading(one[::-1], other[::-1]))
-
-
-def _leading(one: list[str], other: list[str]) -> int:
-    return next((k for k, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+    both = zip(one, other), zip(one[::-1], other[::-1])
+    return max(len([*takewhile(lambda pair: pair[0] == pair[1], pairs)]) for pairs in both)

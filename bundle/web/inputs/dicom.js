@@ -205,7 +205,7 @@ function lostOf(headers, count) {
   const counts = [headers.map((one) => one.intString("x00201002")), headers.map((one) => one.elements.x20011018 && one.int32("x20011018"))];
   const said = counts.map((all) => (all.every((one) => one !== undefined) ? Math.min(.../** @type {number[]} */ (all)) : 0));
   const k = said.findIndex((one) => one > count);
-  return k < 0 ? [] : [filled(constants.stack_policies.LOST, [said[k] - count, said[k], Object.keys(constants.stack_policies.COUNTS)[k]])];
+  return k < 0 ? [] : [filled(constants.stacks.LOST, [said[k] - count, said[k], Object.keys(constants.stacks.COUNTS)[k]])];
 }
 
 /** The slice of a volume that an image is; NaN if its first pixel is at no corner of a slice, to 1 % of their spacing.

@@ -9,7 +9,7 @@ import { headsOf, role } from "./identity.js";
 /** @typedef {import("./readers.js").Found} Found */
 /** @typedef {import("./identity.js").Role} Role */
 
-const { THINNER } = constants.roles;
+const { THINNER } = constants.examination;
 
 /** Other scans of a head and their parts beside one, by standards and names; guides first, in the order in which they are tried.
  * @type {(own: Found, others: Found[], head?: (one: Found) => string) => {other: Found, role: Role}[]} */

@@ -1,4 +1,4 @@
-/** Whose head a scan shows and by which contrast, and so its part beside another: the tables of scripts/inputs/{identity,heads,roles}.py. */
+/** Whose head a scan shows and by which contrast, and so its part beside another: the tables of scripts/inputs/{identity,heads,examination}.py. */
 import constants from "../model/constants.js";
 import { filled, g } from "../errors.js";
 import { largestAxis, voxelSpacing } from "../stack/grid.js";
@@ -13,7 +13,7 @@ import { alike, contrastOf, firstToken, placeOf, words } from "./names.js";
 /** @type {any} */
 const { ACQUIRED, AGENTS, AMOUNTS, BEST, DENIED, ISOTROPIC, NO, NO_VOLUME, OPEN, PARALLEL, REMARK, SAME_REPETITION, SAME_TIME, THINNER, TIMES, UNEVEN } = {
   ...constants.identity,
-  ...constants.roles,
+  ...constants.examination,
 };
 const { ENHANCED } = constants.headers;
 const { WEIGHTED } = constants.kinds;

@@ -6,7 +6,7 @@ import { indexAlong } from "../stack/volume.js";
 /** @typedef {import("dicom-parser").DataSet} DataSet */
 
 const { ALIKE, BLOCKS } = constants.pixels;
-const { SAME_VALUE } = constants.stack_policies;
+const { SAME_VALUE } = constants.stacks;
 const { MIN_SLICES } = constants.grid;
 const { EVEN, SPACING_TOLERANCE } = constants.places;
 /** @type {Record<string, string>} */

@@ -19,8 +19,7 @@ from .. import headers, kinds
 from ..headers import DISTINCTIVE, LABELS, Frame, classic_headers, first_reason, numbers, quiet, read_dataset, reason
 from . import policies
 from .places import spacing
-from .stack_policies import lost
-from .stacks import acquisitions, stacks
+from .stacks import acquisitions, lost, stacks
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 ENDINGS = tuple(f"{ending}{zipped}" for ending in (".dcm", ".ima", ".dicom") for zipped in ("", ".gz"))

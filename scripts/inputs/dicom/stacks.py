@@ -1,22 +1,38 @@
-"""How images of one acquisition make stacks: by geometry and contrast. Labels that programs change split none."""
+"""How images of one acquisition make stacks, by geometry and contrast, and which stacks are not rebuilt.
+
+Labels that programs change split no stack.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, combinations
+from itertools import chain, combinations, pairwise
 from typing import TypeVar
 
 import numpy as np
 
+from ...errors import few
 from ...stack import grid
+from ...stack.acquisition import ALREADY_THIN, is_thin
 from .. import kinds
-from ..headers import CONTRAST, DISTINCTIVE, UNSAID, Frame
+from ..headers import CONTRAST, DISTINCTIVE, LABELS, UNSAID, Frame, numbers
+from .pixels import alike_across, copies
 from .places import gaps, multiples, places, spacing
-from .stack_policies import described, different
+from .policies import PHILIPS_COUNT
 
 MAX_VOLUMES = 8  # more at one place are a dynamic, functional or diffusion series
 SAME_PLANE = 0.5  # pixels by which planes may lie apart in the field of view, besides a turn of `grid.MAX_SHEAR`
 NEARLY_PARALLEL = 5  # degrees between slices that may be of one stack, were they not turned
 OVERLAP = 0.6  # of the thickness: slices that lie nearer to each other are of two stacks
+COUNTS = {  # of the images of an acquisition, for people: attribute
+    "ImagesInAcquisition": "ImagesInAcquisition",
+    "Number of Slices MR of Philips": PHILIPS_COUNT,
+}
+LOST = (
+    "{} of {} images are not there, by {} of the header: an end of the head may be missing. Export the series again if "
+    "so."
+)
+SAME_VALUE = 1.02  # ratio of times and angles that are one contrast: scanners adapt them a little from slice to slice
+NUMBERS = {"EchoTime", "InversionTime", "DiffusionBValue", "RepetitionTime", "FlipAngle"}
 One = TypeVar("One")
 
 
@@ -108,22 +124,17 @@ def _reason(frame: Frame) -> str | None:
     return frame.unfit or frame.shows
 
 
-def _one_protocol(frames: Sequence[Frame], *attributes: str) -> bool:
-    """Whether images have one contrast by their headers, and one value of further attributes."""
-    said = [{str(frame.header.get(one)) for frame in frames} for one in attributes]
-    return all(len(different(frames, one)) < 2 for one in CONTRAST) and all(len(values) == 1 for values in said)
-
-
 def _one_series(frames: list[Frame], others: Sequence[list[Frame]]) -> bool:
     """Whether images under a series UID for each may be of one stack."""
     every = [*chain(*others), *frames]
-    return _one_grid(frames[0], every[0]) and _one_protocol(every, "SeriesDescription")
+    described = {str(frame.header.get("SeriesDescription")) for frame in every}
+    return len(described) == 1 and _one_grid(frames[0], every[0]) and not _contrasts(every)
 
 
 def _one_stack(part: Sequence[Frame], other: Sequence[Frame]) -> bool:
     """Whether slices of two groups are parts of one even stack: beside each other or between each other."""
     both = [*part, *other]
-    if not _one_grid(part[0], other[0]) or not _one_protocol(both) or two_persons(both):
+    if not _one_grid(part[0], other[0]) or _contrasts(both) or two_persons(both):
         return False
     found = places(both)
     if len(found) < grid.MIN_SLICES or len(found) < len(places(part)) + len(places(other)):
@@ -170,3 +181,118 @@ def _volumes(frames: list[Frame], attributes: Sequence[str] = DISTINCTIVE) -> li
             if max(map(spacing, parts)) <= 1.5 * spacing(frames):
                 return [volume for part in parts for volume in _volumes(part, attributes[further:])]
     return [frames]
+
+
+def different(frames: Sequence[Frame], attribute: str) -> list[str]:
+    """Values of an attribute that are different contrasts, in order; times and angles that hardly differ are one."""
+    values = sorted({frame.distinctive[attribute] for frame in frames} - {"None"})
+    if attribute not in NUMBERS:
+        return values
+    try:
+        ordered = sorted(values, key=float)
+    except ValueError:  # words where numbers belong
+        return values
+    return ordered[:1] + [b for a, b in pairwise(ordered) if float(b) > SAME_VALUE * float(a)]
+
+
+def described(frames: list[Frame], thin: float | None, longest_part: bool) -> tuple[list[Frame], str | None, str]:
+    """A stack, the reason to skip it or None, and a note."""
+    if why := _contrasts(frames) or _not_one(frames, longest_part):
+        return frames, why, ""
+    kept, note = _unbroken(frames) if longest_part else (frames, "")
+    joined, mixed = _labels(kept)
+    return kept, mixed or _needless(kept, thin), " ".join(filter(None, (note, joined)))
+
+
+def _contrasts(frames: Sequence[Frame]) -> str | None:
+    """Why a stack is of several contrasts by its headers; None if it is of one."""
+    for attribute, name in CONTRAST.items():
+        values = [one.removesuffix(".0") for one in different(frames, attribute)]
+        if len(values) > 1:
+            return (
+                f"slices have {len(values)} {name} ({few(values)}), which one volume has not. Export each of its "
+                "volumes as a series of its own"
+            )
+    return None
+
+
+def _labels(frames: list[Frame]) -> tuple[str | None, str | None]:
+    """A note on labels that differ within a stack of one contrast, and why it is skipped if its pixels are of several.
+
+    Neighbouring slices of one contrast differ less than slices that lie two places apart. Across a change of labels,
+    each is compared with the slices of its own label that are next to it.
+    """
+    differ = [name for name in LABELS if len(different(frames, name)) > 1]
+    if not differ:
+        return None, None
+    said = " and ".join(f"{len(different(frames, name))} {LABELS[name]}" for name in differ)
+    if all(alike_across(frames, name) for name in differ):
+        return f"slices have {said}: they are joined, since their pixels are of one contrast.", None
+    return None, f"slices have {said}, and their pixels are of several contrasts. Export the series again"
+
+
+def _not_one(frames: list[Frame], longest_part: bool) -> str | None:
+    """Why images are two stacks that lie apart, or repeats; None if they are one stack."""
+    pitch, together = spacing(frames), places(frames)
+    if not pitch:
+        few_places = f"{len(together)} place{'s' * (len(together) > 1)}"
+        where = f": {len(frames)} images lie at {few_places}" if len(frames) > len(together) else ""
+        return f"fewer than {grid.MIN_SLICES} slices{where}"
+    aside = [max(np.linalg.norm(frame.position - place[0].position) for frame in place) for place in together]  # mm
+    if min(aside) > max(frames[0].plane[6:]):
+        return (
+            f"two parallel stacks beside each other, {np.median(aside):.3g} mm apart. Export each as a series of its "
+            "own"
+        )
+    steps = gaps(frames)
+    (breaks,) = np.nonzero(steps > 1.5 * pitch)
+    runs = [len(run) for run in np.split(np.arange(len(together)), breaks + 1)]
+    count, even = multiples(steps[breaks], pitch)
+    wide = count - 1 >= min(runs)
+    if not longest_part and len(runs) > 1 and min(runs) >= grid.MIN_SLICES and (~even | wide).all():
+        counts = " and ".join(map(str, runs))
+        return (
+            f"{len(runs)} parallel stacks of {counts} slices, {steps[breaks].max():.3g} mm apart. Export each as a "
+            "series of its own, or set --missing_slices longest, which rebuilds the longest"
+        )
+    at_once = int(np.median([len({frame.instance for frame in place}) for place in together]))
+    if at_once > 1 and not copies(frames):
+        return f"{at_once} images at each place, which no attribute tells apart: an ASL, functional or repeated series"
+    return None
+
+
+def _needless(frames: list[Frame], thin: float | None) -> str | None:
+    """Why a stack need not be rebuilt; None if it needs it.
+
+    Slices that are finer than one edge of their pixels are a reformat of thick slices, which lie along that edge.
+    """
+    pitch, pixel = spacing(frames), float(frames[0].plane[6:].max())
+    _, finer, largest = sorted([pitch, *frames[0].plane[6:]])
+    if thin is not None and is_thin(float(largest), float(np.nan_to_num(frames[0].thickness)), float(finer), thin):
+        return f"{ALREADY_THIN}: slices {pitch:.3g} mm apart, pixels of {pixel:.3g} mm"
+    return None
+
+
+def lost(frames: list[Frame]) -> str:
+    """A note on images that a header counts and that are not there: no geometry tells of a lost end. Empty for none."""
+    for name, attribute in COUNTS.items():
+        said = int(np.nan_to_num(min(numbers(frame.header, attribute, 1)[0] for frame in frames)))
+        if said > len(frames):
+            return LOST.format(said - len(frames), said, name)
+    return ""
+
+
+def _unbroken(frames: list[Frame]) -> tuple[list[Frame], str]:
+    """The longest part of a stack that lacks no slice, the first of equals, and a note; empty for all."""
+    together, steps = places(frames), gaps(frames) / spacing(frames)
+    (breaks,) = np.nonzero(steps > 1.5)
+    parts = np.split(np.arange(len(together)), breaks + 1)
+    longest = max(parts, key=len)
+    if len(parts) == 1 or len(longest) < grid.MIN_SLICES:
+        return frames, ""
+    missing = int(np.round(steps[breaks]).sum()) - len(breaks)
+    note = (
+        f"{missing} of {len(together) + missing} slices are missing: {len(longest)} slices, the longest unbroken part, "
+        "are rebuilt, and the others are left out."
+    )
+    return [frame for index in longest for frame in together[index]], note
