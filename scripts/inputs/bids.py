@@ -52,16 +52,14 @@ def place(path: str | os.PathLike) -> tuple[Path | None, str, str]:
 def session_date(path: str | os.PathLike) -> date | None:
     """Date of a scan's session by the tables of its subject; None where none says it."""
     root, subject, session = place(path)
-    name = Path(path).absolute()
-    if root is None or (own := root / subject) not in name.parents:
+    if root is None:
         return None
-    tables = [(own / session / f"{subject}_{session}_scans.tsv", "filename", f"{name.parent.name}/{name.name}")]
-    tables += [(own / f"{subject}_scans.tsv", "filename", name.relative_to(own).as_posix())]
-    tables += [(own / f"{subject}_sessions.tsv", "session_id", session)]
-    for table, key, value in tables:
+    name, own = Path(path).absolute(), root / subject
+    for table in (*(own / session).glob("*_scans.tsv"), *own.glob("*_scans.tsv"), *own.glob("*_sessions.tsv")):
         with suppress(OSError, UnicodeDecodeError, csv.Error):
             for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines(), delimiter="\t"):
-                if row.get(key) == value and (found := day(row.get("acq_time"))):
+                its = row.get("session_id") == session or table.parent / (row.get("filename") or ".") == name
+                if its and (found := day(row.get("acq_time"))):
                     return found
     return None
 
@@ -89,26 +87,24 @@ def reports(folder: Path, dataset: bool = False) -> Path:
 
 def volumes(root: Path) -> list[tuple[Path, str | None]]:
     """NIfTI files of a dataset's subjects, sorted, each with the reason why it is no anatomical scan, or None."""
-    ignored, found = _ignored(root), dict[Path, str | None]()
+    ignored, found = _ignored(root), list[tuple[Path, str | None]]()
     for folder, folders, names in walk(root):
         if folder == root:
             folders[:] = [name for name in folders if name.startswith("sub-")]
             continue
         for name in (*folders, *names):  # a folder that is named as a scan is refused when its turn comes
-            path = folder / name
-            if not ends_as(name, NIFTI):
-                continue
+            path, (entities, suffix), why = folder / name, _parts(stem(name)), None
             if folder.name != "anat" or not name.startswith("sub-"):
-                found[path] = ELSEWHERE
+                why = ELSEWHERE
             elif ignored(path.relative_to(root).as_posix()):
-                found[path] = "a line of the dataset's .bidsignore names it"
-            elif kinds.NOT_MAGNITUDE & _parts(stem(name))[0]:
-                found[path] = "phase, real or imaginary images, not magnitude"
-            elif (suffix := _parts(stem(name))[1]) not in kinds.WEIGHTED:
-                found[path] = f"{suffix} is none of the suffixes that are taken: {', '.join(sorted(kinds.WEIGHTED))}"
-            else:
-                found[path] = None
-    return sorted(found.items())
+                why = "a line of the dataset's .bidsignore names it"
+            elif kinds.NOT_MAGNITUDE & entities:
+                why = "phase, real or imaginary images, not magnitude"
+            elif suffix not in kinds.WEIGHTED:
+                why = f"{suffix} is none of the suffixes that are taken: {', '.join(sorted(kinds.WEIGHTED))}"
+            if ends_as(name, NIFTI):
+                found.append((path, why))
+    return sorted(found)
 
 
 def _ignored(root: Path) -> Callable[[str], bool]:
@@ -157,35 +153,30 @@ def sidecars(path: str | os.PathLike) -> list[Path]:
     In a BIDS dataset it inherits sidecars of upper folders that have its suffix and no entity that it lacks: `T2w.json`
     at the root speaks of `sub-01/anat/sub-01_acq-tse_T2w.nii.gz`.
     """
-    path = Path(path)
+    path, root = Path(path), dataset_root(path)
     own = path.with_name(stem(path.name) + ".json")
     found = [own] if own.is_file() or own.is_symlink() else []
-    if (root := dataset_root(path)) is not None:
-        entities, suffix = _parts(stem(path.name))
-        for folder in (one for one in path.absolute().parents if one.is_relative_to(root)):
-            for candidate in sorted(folder.glob(f"*{suffix}.json")):
-                theirs, kind = _parts(candidate.stem)
-                if kind == suffix and theirs <= entities and candidate.is_file() and candidate not in found:
-                    found.append(candidate)
+    entities, suffix = _parts(stem(path.name))
+    for folder in (one for one in path.absolute().parents if root is not None and one.is_relative_to(root)):
+        for candidate in sorted(folder.glob(f"*{suffix}.json")):
+            theirs, kind = _parts(candidate.stem)
+            if kind == suffix and theirs <= entities and candidate.is_file() and candidate not in found:
+                found.append(candidate)
     return found
 
 
 def _content(path: Path) -> dict[str, Any]:
     """A sidecar's fields. Lists of one number, as of one for each slice, become that number."""
     try:
-        fields = json.loads(_text(path.read_bytes())).items()
+        content = path.read_bytes()
+        try:
+            fields = json.loads(content).items()  # in Unicode, with a byte-order mark or without one
+        except UnicodeDecodeError:
+            fields = json.loads(content.decode("latin-1")).items()  # as older converters write
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         mend = unfetched(path) or "Mend it, or remove it."
         raise InputError(f"{path} cannot be read ({error}). {mend}") from error
     return {name: value[0] if _numbers(value) and len(set(value)) == 1 else value for name, value in fields}
-
-
-def _text(content: bytes) -> str:
-    """The text of a file: UTF-8 with a byte-order mark or without one, else Latin-1, which older converters write."""
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return content.decode("latin-1")
 
 
 def _numbers(value: Any) -> bool:
@@ -211,11 +202,12 @@ def packages(path: str | os.PathLike, axis: int) -> tuple[str, str]:
 
 
 def sidecar(path: str | os.PathLike) -> dict[str, Any]:
-    """All that the sidecars of a scan say; the nearest wins. Empty for a broken one, which is said when it is read."""
-    with suppress(InputError):
-        said = [_content(one).items() for one in reversed(sidecars(path))]
-        return {name: value for fields in said for name, value in fields if value is not None}
-    return {}
+    """All that the sidecars of a scan say; the nearest wins. A broken one says nothing, until it is read."""
+    said = dict[str, Any]()
+    for one in reversed(sidecars(path)):
+        with suppress(InputError):
+            said |= {name: value for name, value in _content(one).items() if value is not None}
+    return said
 
 
 def description(root: Path) -> dict[str, Any]:
