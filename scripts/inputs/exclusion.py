@@ -13,7 +13,6 @@ from ..stack.contents import SCAN, Verdict, verdict
 from ..stack.grid import voxel_spacing
 from ..stack.spectra import INTERPOLATED, interpolated
 from . import bids, dicom, kinds
-from .headers import numbers
 from .readers import ScanReader, is_header, no_volume
 from .scan import Scan
 
@@ -23,8 +22,7 @@ def shown(path: Path | dicom.Series, image: Any) -> Verdict:
     if isinstance(path, dicom.Series):  # whose headers leave it open
         return verdict(image.dataobj)
     fields = bids.sidecar(path)
-    repetition = 1000 * float(numbers(fields, "RepetitionTime", 1)[0])
-    said = kinds.of_sidecar(fields) or kinds.localizer(min(image.shape[:3]), repetition, fields)
+    said = kinds.of_sidecar(fields) or kinds.localizer(min(image.shape[:3]), fields)
     reasons = (
         path.with_name(f"{stem(path.name)}.bval").is_file()
         and f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it",

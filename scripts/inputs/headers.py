@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from pydicom import Dataset, dcmread, filereader, uid
@@ -35,11 +35,10 @@ ENHANCED_NAMES = {  # name of an attribute in multi-frame images: in classic one
     "PulseSequenceName": "SequenceName",
 }
 ENHANCED = {uid.EnhancedMRImageStorage, uid.LegacyConvertedEnhancedMRImageStorage}
-IN_HEAD = set(  # regions of PS3.16, CID 4030, that are of a head or in one
-    "Brain Cerebellum CircleOfWillis CranialVenousSystem Head HeadAndNeck InternalAuditoryCanal SellaTurcica Skull "
-    "VertebralColumnAndCranium"
-    "".split()
-)
+IN_HEAD = {  # regions of PS3.16, CID 4030, that are of a head or in one
+    *"Brain Cerebellum CircleOfWillis CranialVenousSystem Head HeadAndNeck InternalAuditoryCanal".split(),
+    *"SellaTurcica Skull VertebralColumnAndCranium".split(),
+}
 ELSEWHERE_CODES = {  # scheme and value of its other regions, which are none
     f"{scheme} {value}"
     for region in (getattr(codes.cid4030, name) for name in codes.cid4030.dir() if name not in IN_HEAD)
@@ -74,9 +73,7 @@ class Frame:
 
     Attributes:
         image: (path, index of the frame in the file).
-        series: its SeriesInstanceUID.
         name: of its series, for people and for files.
-        instance: SOPInstanceUID and frame. Copies of a file share them.
         unfit: why the image cannot be a slice; None if it can.
         shows: why it shows no anatomy of a head; None if it may.
         header: its attributes that were read.
@@ -90,9 +87,7 @@ class Frame:
     """
 
     image: tuple[Path, int]
-    series: str
     name: str
-    instance: tuple[str, int]
     unfit: str | None
     shows: str | None
     header: Dataset
@@ -118,9 +113,7 @@ class Frame:
         normal = np.cross(row, column)
         return cls(
             image=image,
-            series=str(value(header, "SeriesInstanceUID", "")),
             name=f"{number:03d}-{description}-{mark}",
-            instance=(str(value(header, "SOPInstanceUID")), image[1]),
             unfit=unfit,
             shows=shows,
             header=header,
@@ -133,22 +126,19 @@ class Frame:
         )
 
     def stored_as(self, other: "Frame") -> "Frame":
-        """The frame with its pixels read from the side from which another one is stored; itself where that is its own.
-
-        Geometry is of the new first pixel.
-        """
-        steps, counts = self.plane[:6].reshape(2, 3) * self.plane[[7, 6], None], self.shape[::-1]
-        back = [k for k in (0, 1) if self.plane[3 * k : 3 * k + 3] @ other.plane[3 * k : 3 * k + 3] < 0]
-        if not back:
+        """The frame as read from the side from which another one is stored; geometry is of the new first pixel."""
+        directions, theirs = self.plane[:6].reshape(2, 3), other.plane[:6].reshape(2, 3)
+        back = (directions * theirs).sum(1) < 0
+        if not back.any():
             return self
-        signs = np.repeat([-1.0 if k in back else 1.0 for k in (0, 1)], 3)
-        plane = np.concatenate([self.plane[:6] * signs, self.plane[6:]])
+        lengths = self.plane[[7, 6]] * (np.array(self.shape[::-1]) - 1)  # of a row, of a column
+        signs = np.where(back, -1.0, 1.0)[:, None]
         return replace(
             self,
-            position=self.position + sum(steps[k] * (counts[k] - 1) for k in back),
-            plane=plane,
-            normal=np.cross(plane[:3], plane[3:6]),
-            flipped=tuple(1 - k for k in back),  # a row runs along the columns' numbers
+            position=self.position + (back * lengths) @ directions,
+            plane=np.concatenate([(directions * signs).ravel(), self.plane[6:]]),
+            normal=self.normal * signs.prod(),
+            flipped=tuple(1 - k for k in (0, 1) if back[k]),  # a row runs along the columns' numbers
         )
 
     def first_said(self, *attributes: str) -> str:
@@ -211,7 +201,7 @@ def read_dataset(source: str | os.PathLike | bytes, **options: Any) -> Dataset:
     A few bytes may unpack to any number: no more than `MOST_BYTES` are unpacked.
     """
     packed = {name: given for name, given in options.items() if name != "defer_size"}  # no file has these bytes
-    with _opened(source) as file:
+    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
         begin = file.read(132)
         if begin[:2] == GZIP:
             file.seek(0)
@@ -221,11 +211,7 @@ def read_dataset(source: str | os.PathLike | bytes, **options: Any) -> Dataset:
             if meta.get("TransferSyntaxUID") == uid.DeflatedExplicitVRLittleEndian:
                 _bounded(zlib.decompressobj(-zlib.MAX_WBITS).decompress(file.read(), MOST_BYTES + 1))
                 options = packed
-    return dcmread(_opened(source) if isinstance(source, bytes) else source, **options)
-
-
-def _opened(source: str | os.PathLike | bytes) -> BinaryIO:
-    return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
+    return dcmread(io.BytesIO(source) if isinstance(source, bytes) else source, **options)
 
 
 def _bounded(content: bytes) -> bytes:
@@ -258,12 +244,16 @@ def value(header: Dataset | Mapping[str, Any], keyword: Any, default: Any = None
 
 def numbers(header: Dataset | Mapping[str, Any], keyword: Any, count: int) -> np.ndarray:
     """`(count,)` finite numbers, all NaN where the attribute is anything else."""
-    try:
+    with suppress(TypeError, ValueError, OverflowError):
         found = np.atleast_1d(np.array(value(header, keyword), dtype=float))
-    except (TypeError, ValueError, OverflowError):
-        found = np.full(0, np.nan)
-    good = found.shape == (count,) and np.isfinite(found).all()
-    return found if good else np.full(count, np.nan)
+        if found.shape == (count,) and np.isfinite(found).all():
+            return found
+    return np.full(count, np.nan)
+
+
+def milliseconds(header: Dataset | Mapping[str, Any], keyword: str) -> float:
+    """A time in ms, NaN where it is missing; sidecars state it in s."""
+    return float(numbers(header, keyword, 1)[0]) * (1000 if isinstance(header, Mapping) else 1)
 
 
 # A reason to skip an image -> the test for it. Its finding stands for {} in the reason.

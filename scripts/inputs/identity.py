@@ -16,7 +16,7 @@ import numpy as np
 from ..files import stem
 from ..stack.grid import slice_axis, voxel_spacing
 from . import bids, dicom
-from .headers import ENHANCED, numbers, value
+from .headers import ENHANCED, milliseconds, numbers, value
 from .kinds import WEIGHTED, remark_on
 from .names import contrast_of, folder, words
 from .readers import ScanReader
@@ -140,7 +140,7 @@ def _of_series(series: dicom.Series) -> Identity:
         head=(first.first_said("PatientName", "PatientID"), text("StudyInstanceUID")),
         date=bids.day(text("StudyDate")),
         frame=text("FrameOfReferenceUID"),
-        **_contrast(header, stated, "the header", names, milliseconds=1),
+        **_contrast(header, stated, "the header", names),
         **_lies(axes, edges),
     )
 
@@ -162,7 +162,7 @@ def _of_file(path: Path) -> Identity:
         date=bids.session_date(path) or bids.day(fields.get("AcquisitionDateTime")),
         words=tuple(word for word in words(name) if not contrast_of(word)),
         folder=str(place),
-        **_contrast(fields, stated, "its suffix", names, milliseconds=1000),
+        **_contrast(fields, stated, "its suffix", names),
     )
     twin = path.with_name(path.name.replace(name, f"{re.sub(r'_Eq_[0-9]+$', '', name)}_Eq_1"))
     if twin.is_file():
@@ -179,14 +179,12 @@ def _lies(axes: np.ndarray, edges: np.ndarray) -> dict[str, Any]:
     return {"axes": axes, "edges": edges, "slice_axis": slice_axis(edges)}
 
 
-def _contrast(
-    header: Any, stated: Sequence[str], source: str, names: Sequence[str], milliseconds: float
-) -> dict[str, Any]:
+def _contrast(header: Any, stated: Sequence[str], source: str, names: Sequence[str]) -> dict[str, Any]:
     """The facts of an `Identity` that tell contrasts apart, of a header or the fields of a sidecar.
 
     A standard says the contrast that is shown, else times that contradict the name, else the name, else times.
     """
-    times = milliseconds * np.array([numbers(header, key, 1)[0] for key in TIMES])
+    times = np.array([milliseconds(header, key) for key in TIMES])
     named, timed, remark = contrast_of(*names), by_times(times, value(header, "ScanningSequence")), remark_on(*names)
     said = contrast_of(*stated[:1])
     if said:

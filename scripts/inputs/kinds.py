@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .headers import ELSEWHERE_CODES, ENHANCED, Policies, first_reason, value
+from .headers import ELSEWHERE_CODES, ENHANCED, Policies, first_reason, milliseconds, value
 from .names import words
 
 OVERRIDE = " (--include {} takes it nevertheless)"  # of a scan that is skipped for its kind
@@ -61,11 +61,10 @@ def of_intent(code: int) -> str | None:
     return INTENT.format(code, "a statistic" if code in STATISTIC else "labels, vectors or estimates")
 
 
-def localizer(slices: int, repetition_time: float, header: Any) -> str | None:
-    """Why a stack is a localizer, by its protocol; the repetition time in ms. A header or sidecar may deny it."""
-    slab = any(value(header, keyword) == term for keyword, term in SLABS.items())
-    seconds = 0 < repetition_time <= SECONDS and slices <= FEW_SLICES and not slab
-    return LOCALIZER.format(slices, repetition_time) if seconds else None
+def localizer(slices: int, header: Any) -> str | None:
+    """Why a stack of so many slices is a localizer, by its header or sidecar; None if it is none."""
+    time, slab = milliseconds(header, "RepetitionTime"), any(value(header, key) == term for key, term in SLABS.items())
+    return LOCALIZER.format(slices, time) if 0 < time <= SECONDS and slices <= FEW_SLICES and not slab else None
 
 
 def remark_on(*names: str) -> str:

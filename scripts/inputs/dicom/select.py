@@ -1,7 +1,7 @@
 """Which series among files can be rebuilt. Each is split into volumes; those that are not taken have a reason."""
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from ...errors import InputError, few, logger
 from ...files import ends_as, walk
 from ...stack.acquisition import ALREADY_THIN
 from .. import headers, kinds
-from ..headers import DISTINCTIVE, LABELS, Frame, classic_headers, first_reason, numbers, quiet, read_dataset, reason
+from ..headers import DISTINCTIVE, LABELS, Frame, classic_headers, first_reason, quiet, read_dataset, reason
 from . import policies
 from .places import spacing
 from .stacks import acquisitions, lost, stacks
@@ -75,13 +75,11 @@ def _name(frames: Sequence[Frame]) -> str:
 
 def _may_be_cut(path: Path) -> bool:
     """Whether a file without the mark of DICOM may be a broken one: it is named as one, or has no content."""
-    if ends_as(path, ENDINGS):
+    if ends_as(path, ENDINGS) or not path.exists():  # as a link to a file that was not fetched
         return True
-    if not path.is_file():
-        return path.is_symlink() and not path.exists()
     try:
         with open(path, "rb") as file:
-            return not file.read(132).strip(b"\0")  # empty, or room that a download left
+            return path.is_file() and not file.read(132).strip(b"\0")  # empty, or room that a download left
     except OSError:
         return True
 
@@ -106,8 +104,7 @@ def find_series(
     """
     strangers, unread, series = list[Path](), list[Path](), list[Series]()
     searched = [Tag(one) for one in (*policies.READ, policies.PHILIPS_COUNT, *kinds.READ, *DISTINCTIVE, *LABELS)]
-    by_series: dict[str, list[Frame]] = {}
-    objects: dict[str, list[Frame]] = {}  # which are no images; a series may hold both
+    by_series, objects = defaultdict[str, list[Frame]](list), defaultdict[str, list[Frame]](list)  # of one UID, both
     files = list(dict.fromkeys(_files(source)))
     for path in tqdm(files, desc="headers", unit="file", leave=False, delay=1, disable=None):
         if not headers.is_dicom(path):
@@ -126,26 +123,23 @@ def find_series(
             for index, header in enumerate(classic_headers(dataset)):
                 no_image, shows = first_reason(header, policies.OBJECTS), first_reason(header, kinds.CONTENTS)
                 frame = Frame.of(header, (path, index), no_image or first_reason(header, policies.FORMS), shows)
-                (objects if no_image else by_series).setdefault(frame.series, []).append(frame)
+                (objects if no_image else by_series)[frame.distinctive["SeriesInstanceUID"]].append(frame)
         except Exception as error:  # noqa: BLE001  # pydicom raises many types for a broken file
             unread.append(path)
             series.append(Series(path.name, ((path, 0),), f"{path} cannot be read as DICOM ({reason(error)})"))
     for frames in [*acquisitions(list(by_series.values())), *objects.values()]:
         frames = [replace(frame, shows=None) if asked_for(frame.name) else frame for frame in frames]
-        beside = frames[0].series in by_series and frames is objects.get(frames[0].series)
         parts = list(stacks(frames, thin, longest_part))
         count, number = Counter(_name(members) for members, *_ in parts), Counter[str]()
         for part, (members, skipped, note) in enumerate(parts, start=1):
             number[name := _name(members)] += 1
-            mark = "-objects" * beside + (f"-{number[name]}" if count[name] > 1 else "")
+            mark = f"-{number[name]}" if count[name] > 1 else ""
             if skipped and any(frame.shows and not frame.unfit for frame in members):
                 skipped += kinds.OVERRIDE.format(name)
-            header = members[0].header
-            repetition = numbers(header, "RepetitionTime", 1)[0]
-            if not (skipped or asked_for(name)) and (why := kinds.localizer(len(members), repetition, header)):
+            if not (skipped or asked_for(name)) and (why := kinds.localizer(len(members), members[0].header)):
                 skipped = why + kinds.OVERRIDE.format(name)
             if len(parts) == 1 and not skipped:
-                note = " ".join(one for one in (note, lost(members)) if one)
+                note = " ".join(filter(None, (note, lost(members))))
             images = tuple(frame.image for frame in members)
             series.append(Series(name + mark, images, skipped, part, note, tuple(members)))
     if archives := [path for path in strangers if ends_as(path, ARCHIVES)]:

@@ -14,7 +14,7 @@ from ...errors import few
 from ...stack import grid
 from ...stack.acquisition import ALREADY_THIN, is_thin
 from .. import kinds
-from ..headers import CONTRAST, DISTINCTIVE, LABELS, UNSAID, Frame, numbers
+from ..headers import CONTRAST, DISTINCTIVE, LABELS, UNSAID, Frame, numbers, value
 from .pixels import alike_across, copies
 from .places import gaps, multiples, places, spacing
 from .policies import PHILIPS_COUNT
@@ -255,7 +255,8 @@ def _not_one(frames: list[Frame], longest_part: bool) -> str | None:
             f"{len(runs)} parallel stacks of {counts} slices, {steps[breaks].max():.3g} mm apart. Export each as a "
             "series of its own, or set --missing_slices longest, which rebuilds the longest"
         )
-    at_once = int(np.median([len({frame.instance for frame in place}) for place in together]))
+    images = [{(str(value(one.header, "SOPInstanceUID")), one.image[1]) for one in place} for place in together]
+    at_once = int(np.median([*map(len, images)]))  # copies of a file are one
     if at_once > 1 and not copies(frames):
         return f"{at_once} images at each place, which no attribute tells apart: an ASL, functional or repeated series"
     return None
