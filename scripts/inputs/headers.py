@@ -141,15 +141,16 @@ class Frame:
             flipped=tuple(1 - k for k in (0, 1) if back[k]),  # a row runs along the columns' numbers
         )
 
-    def first_said(self, *attributes: str) -> str:
-        """The first of `distinctive` attributes that says something; empty where none does."""
-        return next((one for name in attributes if (one := self.distinctive[name]) not in UNSAID), "")
 
-
-def said(header: Dataset, keyword: str) -> str:
+def said(header: Dataset | Mapping[str, Any], keyword: str) -> str:
     """Value of an attribute as text; a person's name without the signs that programs add."""
     found = str(value(header, keyword))
     return " ".join(re.split(r"[\s^=]+", found.upper())).strip() if keyword == "PatientName" else found
+
+
+def patient(header: Dataset | Mapping[str, Any]) -> str:
+    """Name of a patient, else ID, by a header or a sidecar; empty where neither is said."""
+    return next((one for name in ("PatientName", "PatientID") if (one := said(header, name)) not in UNSAID), "")
 
 
 def rescaling(header: Dataset) -> tuple[float, float]:

@@ -16,7 +16,7 @@ import numpy as np
 from ..files import stem
 from ..stack.grid import slice_axis, voxel_spacing
 from . import bids, dicom
-from .headers import ENHANCED, milliseconds, numbers, value
+from .headers import ENHANCED, milliseconds, numbers, patient, value
 from .kinds import WEIGHTED, remark_on
 from .names import contrast_of, folder, words
 from .readers import ScanReader
@@ -64,7 +64,6 @@ class Identity:
         frame: of reference; empty outside of DICOM.
         axes: `(3, 3)`, directions of the voxels' axes in columns, RAS+; identity where it cannot be read.
         edges: `(3,)`, of the voxels, in mm; NaN where it cannot be read.
-        slice_axis: array axis of the slices.
         broken: why the scan cannot be read; empty where it can.
     """
 
@@ -81,7 +80,6 @@ class Identity:
     frame: str = ""
     axes: np.ndarray = field(default_factory=lambda: np.eye(3))
     edges: np.ndarray = field(default_factory=lambda: np.full(3, np.nan))
-    slice_axis: int = 2
     broken: str = ""
 
     @classmethod
@@ -93,6 +91,11 @@ class Identity:
     def contrast(self) -> str:
         """Contrast and agent, for people; empty where nothing says them."""
         return f"{self.shows.contrast}{' with agent' * self.agent}".strip()
+
+    @property
+    def slice_axis(self) -> int:
+        """Array axis of the slices."""
+        return slice_axis(self.edges)
 
     @property
     def normal(self) -> np.ndarray:
@@ -121,43 +124,35 @@ class Identity:
 
     def one_contrast(self, other: "Identity") -> bool:
         """Whether standards call two scans one contrast: suffix and entities of BIDS, or times, fat and agent."""
-        by_times = np.isfinite([one.times[k] for one in (self, other) for k in (0, 2)]).all()
-        by_suffix = len({self.stated, other.stated}) == 1 and self.stated[:1] and self.stated[0] in WEIGHTED
+        by_times = np.isfinite([self.times[[0, 2]], other.times[[0, 2]]]).all()
+        by_suffix = self.stated == other.stated != () and self.stated[0] in WEIGHTED
         return bool(by_times or by_suffix) and self.other_contrast(other) is None
 
 
 def _of_series(series: dicom.Series) -> Identity:
-    first, (axes, edges) = series.frames[0], series.lies
-    header = first.header
-
-    def text(key: str) -> str:
-        return str(value(header, key, ""))
-
-    said = [text("AcquisitionContrast"), *np.atleast_1d(value(header, "ImageType", []))[2:3]]
-    stated = [ACQUIRED[one] for one in said[: 1 + (text("SOPClassUID") in ENHANCED)] if one in ACQUIRED][:1]
-    names = (text("SeriesDescription"), f"{text('ProtocolName')} {text('SequenceName')}")
+    header, (axes, edges) = series.frames[0].header, series.lies
+    said = [_text(header, "AcquisitionContrast"), *np.atleast_1d(value(header, "ImageType", []))[2:3]]
+    stated = [ACQUIRED[one] for one in said[: 1 + (_text(header, "SOPClassUID") in ENHANCED)] if one in ACQUIRED][:1]
+    names = (_text(header, "SeriesDescription"), f"{_text(header, 'ProtocolName')} {_text(header, 'SequenceName')}")
     return Identity(
-        head=(first.first_said("PatientName", "PatientID"), text("StudyInstanceUID")),
-        date=bids.day(text("StudyDate")),
-        frame=text("FrameOfReferenceUID"),
+        head=(patient(header), _text(header, "StudyInstanceUID")),
+        date=bids.day(_text(header, "StudyDate")),
+        frame=_text(header, "FrameOfReferenceUID"),
+        axes=axes,
+        edges=edges,
         **_contrast(header, stated, "the header", names),
-        **_lies(axes, edges),
     )
 
 
 def _of_file(path: Path) -> Identity:
     fields, name, (where, subject, session) = bids.sidecar(path), stem(path.name), bids.place(path)
-    place = path.absolute().parent
-
-    def text(key: str) -> str:
-        return str(fields.get(key) or "")
-
-    known, study = text("PatientID") or text("PatientName"), text("StudyInstanceUID")
+    head, place = (patient(fields), _text(fields, "StudyInstanceUID")), path.absolute().parent
     stated = bids.contrast(name) if where is not None else ()
     stated = stated if stated and stated[0] in WEIGHTED else ()
-    names = [text("SeriesDescription"), text("ProtocolName"), name, *([place.name] if folder(path) != place else [])]
+    names = [_text(fields, "SeriesDescription"), _text(fields, "ProtocolName"), name]
+    names += [place.name] if folder(path) != place else []
     found = Identity(
-        head=(str(where), subject) if where is not None else (known, study) if known and study else (),
+        head=(str(where), subject) if where is not None else head if all(head) else (),
         session=session,
         date=bids.session_date(path) or bids.day(fields.get("AcquisitionDateTime")),
         words=tuple(word for word in words(name) if not contrast_of(word)),
@@ -170,13 +165,13 @@ def _of_file(path: Path) -> Identity:
     try:
         _, image = ScanReader().read(path)
         edges = voxel_spacing(image.affine)
-        return replace(found, **_lies(np.asarray(image.affine)[:3, :3] / edges, edges))
+        return replace(found, axes=np.asarray(image.affine)[:3, :3] / edges, edges=edges)
     except Exception as error:  # noqa: BLE001  # a broken file guides nothing, and says so when it is rebuilt
         return replace(found, broken=str(error) or type(error).__name__)
 
 
-def _lies(axes: np.ndarray, edges: np.ndarray) -> dict[str, Any]:
-    return {"axes": axes, "edges": edges, "slice_axis": slice_axis(edges)}
+def _text(header: Any, keyword: str) -> str:
+    return str(value(header, keyword, ""))
 
 
 def _contrast(header: Any, stated: Sequence[str], source: str, names: Sequence[str]) -> dict[str, Any]:

@@ -65,8 +65,7 @@ def _check(volume: MetaTensor, name: str) -> None:
             f"{name} has voxel edges of {edges} mm: expected positive lengths of at most {grid.MAX_SPACING} mm. Mend "
             "its header."
         )
-    shear = grid.shear_angle(affine)
-    if shear > grid.MAX_SHEAR:
+    if (shear := grid.shear_angle(affine)) > grid.MAX_SHEAR:
         raise InputError(
             f"{name}: affine is sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is supported. "
             "Resample to an orthogonal grid first."
@@ -166,31 +165,25 @@ class SettleAcquisitiond(MapTransform):
     def _settle(self, volume: MetaTensor, name: str) -> Acquisition:
         stated = self._stated(volume, Path(name))
         a = settle(name, volume.affine, tuple(volume.shape[1:]), stated, self.given, self.card)
-        doubt = dull(
-            volume.as_tensor()[0], grid.voxel_spacing(volume.affine), range(3) if a.at_target else [a.slice_axis]
-        )
+        axes = range(3) if a.at_target else [a.slice_axis]
+        doubt = dull(volume.as_tensor()[0], grid.voxel_spacing(volume.affine), axes)
         mend = "Mend its header." if doubt == SPACING_LOST else RESPACE
         warnings = [*filter(None, [volume.meta.get("warning"), doubt and f"{doubt}. {mend}"]), *a.warnings]
-        packages, source = self._packages(stated, Path(name), a)
-        sources = {**a.sources, **({"packages": source} if packages else {})}
-        return replace(a, noise=self.noise, packages=packages, sources=sources, warnings=tuple(warnings))
-
-    def _packages(self, stated: Mapping[str, tuple[Any, str]], path: Path, a: Acquisition) -> tuple[str, str]:
-        """Packages of the slices by the times in the file or its sidecars, and the source; empty for none."""
-        found, source = stated.get("packages", ("", ""))
-        if not found and self.slice_spacing is None and path.exists():
+        packages, source = stated.get("packages", ("", ""))
+        if not packages and self.slice_spacing is None and Path(name).exists():
             with suppress(InputError):  # which was said of the thickness
-                found, source = bids.packages(path, a.slice_axis)
-        return (found, source) if len(found) == a.slice_count else ("", "")
+                packages, source = bids.packages(name, a.slice_axis)
+        if len(packages) == a.slice_count:
+            a = replace(a, packages=packages, sources={**a.sources, "packages": source})
+        return replace(a, noise=self.noise, warnings=tuple(warnings))
 
     def _stated(self, volume: MetaTensor, path: Path) -> dict[str, tuple[Any, str]]:
         """Facts of the header, and the sidecars' lengths where it has none: name -> (value, source)."""
         stated = dict(volume.meta.get("stated", {}))
-        lengths = {k: NAMES[k] for k in NAMES if k == "slice_thickness" or self.slice_spacing is None}
         try:
-            for fact, name in lengths.items() if path.exists() else ():  # an image in memory has no sidecar
+            for fact, name in NAMES.items() if path.exists() else ():  # an image in memory has no sidecar
                 value, sidecar = bids.sidecar_value(path, name)
-                if sidecar is not None:
+                if sidecar is not None and (fact == "slice_thickness" or self.slice_spacing is None):
                     stated.setdefault(fact, (value, f"the sidecar {sidecar.name}"))
         except InputError:
             if self.given.slice_thickness is None:  # the user knows better than a broken sidecar

@@ -48,17 +48,17 @@ export function ofSeries(said) {
 export function ofFile(folder, name, fields, beside, root) {
   const times = TIMES.map((/** @type {string} */ key) => (fields[key] > 0 && fields[key] < 1e6 && typeof fields[key] === "number" ? 1000 * fields[key] : NaN));
   const subject = subjectOf(folder, name, root);
-  const [known, study] = [String(fields.PatientID || fields.PatientName || ""), String(fields.StudyInstanceUID || "")];
+  const own = (/** @type {string} */ key) => [fields[key] || []].flat().map(String);
+  const patient = [namesOf(own).find(Boolean) ?? "", own("StudyInstanceUID")[0] ?? ""];
   const [suffix, ...entities] = name.split("_").toReversed();
   const kept = entities.filter((one) => !["sub", "ses", "acq", "run"].includes(one.split("-")[0])).sort();
   const stated = subject && WEIGHTED.includes(suffix) ? [suffix, ...kept] : [];
   const last = folder.split("/").at(-1) ?? "";
   const names = [...["SeriesDescription", "ProtocolName"].map((key) => String(fields[key] || "")), name, ...(placeOf(folder) === folder ? [] : [last])];
   const shows = shownBy(stated.length ? contrastOf(suffix) : "", "its suffix", names, times, sidecar(fields));
-  const own = (/** @type {string} */ key) => [fields[key] || []].flat().map(String);
   const twin = `${name.replace(/_Eq_\d+$/, "")}_Eq_1`;
   return {
-    head: subject ? [subject.where, subject.subject] : known && study ? [known, study] : [],
+    head: subject ? [subject.where, subject.subject] : patient.every(Boolean) ? patient : [],
     session: subject?.session ?? "",
     shows: beside.includes(twin) ? { ...shows, remark: filled(UNEVEN, [`${twin}.nii.gz`]) } : shows,
     stated,

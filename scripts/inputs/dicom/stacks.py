@@ -14,7 +14,7 @@ from ...errors import few
 from ...stack import grid
 from ...stack.acquisition import ALREADY_THIN, is_thin
 from .. import kinds
-from ..headers import CONTRAST, DISTINCTIVE, LABELS, UNSAID, Frame, numbers, value
+from ..headers import CONTRAST, DISTINCTIVE, LABELS, UNSAID, Frame, numbers, patient, value
 from .pixels import alike_across, copies
 from .places import gaps, multiples, places, spacing
 from .policies import PHILIPS_COUNT
@@ -88,7 +88,7 @@ def acquisitions(series: Sequence[list[Frame]]) -> list[list[Frame]]:
     for frames in series:
         first = frames[0]
         if all(not _reason(frame) and _one_grid(frame, first) for frame in frames):
-            whose = first.first_said("PatientName", "PatientID"), first.distinctive["StudyInstanceUID"], first.shape
+            whose = patient(first.header), first.distinctive["StudyInstanceUID"], first.shape
             candidates.setdefault(whose, []).append(frames)
         else:
             joined.append(frames)
