@@ -9,12 +9,12 @@ from typing import Any
 from ..errors import InputError, few, logger, printable
 from .scan import Scan
 
-
-def _texts(option: str, value: Any, kind: str) -> list[str]:
-    texts = [str(one) for one in (value if isinstance(value, list | tuple) else [] if value is None else [value])]
-    if not all(texts):
-        raise InputError(f"--{option} is empty: expected {kind}. Leave it out for all scans.")
-    return texts
+OPTIONS = {  # option -> the beginning of BIDS labels that it takes; patterns have none
+    "include": "",
+    "exclude": "",
+    "participant_label": "sub-",
+    "session_label": "ses-",
+}
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
@@ -22,12 +22,17 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, one) or re.fullmatch(r"-\d+", name.removeprefix(one)) for one in patterns)
 
 
-def _labels(option: str, value: Any, prefix: str) -> list[str]:
-    labels = [prefix + one.removeprefix(prefix) for one in _texts(option, value, f"a label, such as {prefix}01")]
-    for label in labels:
-        if not re.fullmatch(rf"{prefix}[A-Za-z0-9]+", label):
-            raise InputError(f"--{option} {label} is none: expected letters and digits, such as {prefix}01.")
-    return labels
+def _texts(option: str, given: Any) -> list[str]:
+    prefix = OPTIONS[option]
+    texts = [str(one) for one in (given if isinstance(given, list | tuple) else [] if given is None else [given])]
+    if not all(texts):
+        kind = f"a label, such as {prefix}01" if prefix else "a pattern, such as '*T2w*'"
+        raise InputError(f"--{option} is empty: expected {kind}. Leave it out for all scans.")
+    texts = [prefix + one.removeprefix(prefix) for one in texts]
+    for one in texts:
+        if prefix and not re.fullmatch(rf"{prefix}[A-Za-z0-9]+", one):
+            raise InputError(f"--{option} {one} is none: expected letters and digits, such as {prefix}01.")
+    return texts
 
 
 class Selection:
@@ -54,14 +59,8 @@ class Selection:
         session_label: Any = None,
     ):
         self.thin = thin
-        self.patterns = {
-            "include": _texts("include", include, "a pattern, such as '*T2w*'"),
-            "exclude": _texts("exclude", exclude, "a pattern, such as '*T1w*'"),
-        }
-        self.labels = {
-            "participant_label": _labels("participant_label", participant_label, "sub-"),
-            "session_label": _labels("session_label", session_label, "ses-"),
-        }
+        given = zip(OPTIONS, (include, exclude, participant_label, session_label))
+        self.given = {option: _texts(option, one) for option, one in given}
         self.names: list[str] = []  # of all scans that it was asked for
         self.present: set[str] = set()  # all participants and sessions
         self.taken = 0
@@ -78,19 +77,19 @@ class Selection:
         """
         self.names.append(name)
         self.present |= set(labels)
-        included = not self.patterns["include"] or matches(name, self.patterns["include"])
-        labelled = all(not given or set(given) & set(labels) for given in self.labels.values())
+        included = not self.given["include"] or matches(name, self.given["include"])
+        labelled = all(not given or set(given) & set(labels) for option, given in self.given.items() if OPTIONS[option])
         wanted = included and labelled and not self.shuts_out(name)
         self.taken += wanted
         return wanted
 
     def shuts_out(self, name: str) -> bool:
         """Whether a pattern of `exclude` matches."""
-        return matches(name, self.patterns["exclude"])
+        return matches(name, self.given["exclude"])
 
     def asks_for(self, name: str) -> bool:
         """Whether `include` has this very name, and no pattern that it happens to match."""
-        return name in self.patterns["include"]
+        return name in self.given["include"]
 
     def skip(self, name: str, why: str) -> None:
         """Logs and remembers why a scan that is wanted is not rebuilt. The table of a dry run says it instead."""
@@ -99,21 +98,18 @@ class Selection:
 
     def check(self) -> None:
         """Logs how many scans are not wanted, when `takes` has seen all. A pattern that matches nothing is refused."""
-        for option, patterns in self.patterns.items():
-            for pattern in patterns:
-                if not any(matches(name, [pattern]) for name in self.names):
-                    raise InputError(f"--{option} {pattern} matches no scan: expected one of {few(self.names)}.")
-        for option, labels in self.labels.items():
-            for label in labels:
-                if label not in self.present:
-                    alike = sorted(one for one in self.present if one[:4] == label[:4])
-                    there = few(alike) if self.present else "a BIDS dataset, which the input is not"
-                    raise InputError(f"--{option} {label} is not there: expected one of {there}.")
+        for option, given in self.given.items():
+            prefix = OPTIONS[option]
+            there = sorted(one for one in self.present if one.startswith(prefix)) if prefix else self.names
+            for one in given:
+                if not any(matches(name, [one]) for name in there):
+                    expected = few(there) if self.present or not prefix else "a BIDS dataset, which the input is not"
+                    raise InputError(f"--{option} {one} matches no scan: expected one of {expected}.")
         left_out = len(self.names) - self.taken
         if left_out and not self.taken:
             raise InputError(
                 f"--include, --exclude and the labels together leave none of {few(self.names)}. Choose fewer."
             )
         if left_out:
-            options = [f"--{option}" for option, given in {**self.patterns, **self.labels}.items() if given]
+            options = [f"--{option}" for option, given in self.given.items() if given]
             logger.info(f"{left_out} of {len(self.names)} scans are left out, by {' and '.join(options)}.")

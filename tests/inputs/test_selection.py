@@ -75,7 +75,10 @@ def test_sessions_have_ses_or_not(label, dataset):
         ({"include": "*PD*"}, r"--include \*PD\* matches no scan: expected one of a_T1w.nii.gz, a_T2w.nii.gz"),
         ({"exclude": "T2w"}, r"--exclude T2w matches no scan"),
         ({"include": "a_*", "exclude": "*T?w*"}, r"together leave none of a_T1w.nii.gz, .*deep/er/c_FLAIR"),
-        ({"participant_label": "01"}, r"--participant_label sub-01 is not there.*a BIDS dataset, which the input is"),
+        (
+            {"participant_label": "01"},
+            r"--participant_label sub-01 matches no scan.*a BIDS dataset, which the input is",
+        ),
         ({"include": ""}, r"--include is empty: expected a pattern"),
         ({"participant_label": "0*"}, r"--participant_label sub-0\* is none: expected letters and digits"),
     ],
@@ -87,9 +90,9 @@ def test_what_matches_nothing_is_refused_with_what_is_there(choice, told, tree):
 
 
 def test_a_participant_or_session_that_is_not_there_is_refused_with_those_that_are(dataset):
-    with pytest.raises(InputError, match=r"sub-03 is not there: expected one of sub-01, sub-02\."):
+    with pytest.raises(InputError, match=r"sub-03 matches no scan: expected one of sub-01, sub-02\."):
         taken(dataset, participant_label=["01", "03"])
-    with pytest.raises(InputError, match=r"--session_label ses-2 is not there: expected one of ses-1\."):
+    with pytest.raises(InputError, match=r"--session_label ses-2 matches no scan: expected one of ses-1\."):
         taken(dataset, session_label="2")
 
 
