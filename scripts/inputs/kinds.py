@@ -77,18 +77,17 @@ def remark_on(*names: str) -> str:
     return next((why.format(word) for word in said for why, table in REMARKS.items() if word in table), "")
 
 
-def _words(header: Any) -> list[str]:
-    keywords = ("ImageType", "ComplexImageComponent", "VolumeBasedCalculationTechnique")
-    said = [word for keyword in keywords for word in np.atleast_1d(value(header, keyword, []))]
-    return [re.sub(r"[\W_]", "", str(word).upper()) for word in said]
+def _terms(header: Any, *keywords: str) -> list[str]:
+    said = [term for keyword in keywords for term in np.atleast_1d(value(header, keyword, []))]
+    return [re.sub(r"[\W_]", "", str(term).upper()) for term in said]
 
 
-def _says(words: str) -> Callable[[Any], Any]:
-    return lambda header: set(words.split()) & set(_words(header))
+def _says(terms: str) -> Callable[[Any], Any]:
+    return lambda header: set(terms.split()) & set(_terms(header, *TERMS))
 
 
 def _map(header: Any) -> str:
-    kind, *further = _words(header) or [""]
+    kind, *further = _terms(header, "ImageType") or [""]
     shown = [word for word in further if word in MEASURES or word.endswith("MAP")]
     named = kind == "DERIVED" and str(value(header, "SOPClassUID", "")) not in ENHANCED  # there a word is the contrast
     shown += [word for word in further if named and word in CONTRASTS]
@@ -108,8 +107,7 @@ def _b_value(header: Any) -> float:
 
 def _diffusion(header: Any) -> Any:
     sequence = re.match(r"\W*ep_b\d", str(value(header, "SequenceName", "")))
-    said = value(header, "AcquisitionContrast") == "DIFFUSION"
-    return _b_value(header) > 0 or said or sequence or _says("DIFFUSION TRACE TRACEW")(header)
+    return _b_value(header) > 0 or sequence or _says("DIFFUSION TRACE TRACEW")(header)
 
 
 def _echo_planar(header: Any) -> Any:
@@ -128,15 +126,9 @@ def _elsewhere(header: Any) -> str | None:
 
 def _region(header: Any) -> str | None:
     """The meaning of the first code of a region, where none of them is of a head."""
-    found = [] if isinstance(header, Mapping) else list(value(header, "AnatomicRegionSequence", []))
+    found = value(header, "AnatomicRegionSequence", [])
     said = [f"{value(one, 'CodingSchemeDesignator', '')} {value(one, 'CodeValue', '')}" for one in found]
     return str(value(found[0], "CodeMeaning", said[0])) if said and ELSEWHERE_CODES.issuperset(said) else None
-
-
-def _animal(header: Any) -> bool:
-    species = [] if isinstance(header, Mapping) else value(header, "PatientSpeciesCodeSequence", [])
-    strange = any(str(value(one, "CodeValue", "337915000")) not in HUMAN for one in species)
-    return strange or value(header, "AnatomicalOrientationType") == "QUADRUPED"
 
 
 def _units(header: Any) -> str | None:
@@ -145,7 +137,11 @@ def _units(header: Any) -> str | None:
     return said if said.lower() in UNITS else None
 
 
-SAYS = {  # words of ImageType and of the like
+TERMS = (  # attributes of defined terms; blanks and signs in them count for nothing
+    "ImageType ComplexImageComponent VolumeBasedCalculationTechnique AcquisitionContrast ArterialSpinLabelingContrast "
+    "AnatomicalOrientationType"
+).split()
+SAYS = {  # their terms
     "a localizer": "LOCALIZER",
     "secondary images: reformats, maps, screenshots or results of earlier runs": "SECONDARY",
     "projections, not slices": "PROJECTION PROJECTIONIMAGE MIP MAXIP MINIP MNIP MAXIMUM MINIMUM",
@@ -155,6 +151,8 @@ SAYS = {  # words of ImageType and of the like
     "a subtraction of two scans": "SUB SUBTRACT SUBTRACTED SUBTRACTION",
     "the fat image of a Dixon series": "FAT F",
     "an inversion of MP2RAGE": "INV1 INV2",
+    "perfusion images, not anatomy": "ASL PERFUSION CONTINUOUS PSEUDOCONTINUOUS PULSED",
+    "an animal, by AnatomicalOrientationType": "QUADRUPED",
 }
 # A reason to skip an image, since it shows something else than slices of a head -> the test for it. The first test that
 # finds something decides; its finding stands for {} in the reason.
@@ -165,26 +163,21 @@ CONTENTS: Policies = {
     ),
     "parametric maps, not anatomy: {}": _map,
     "a map in units of {}, not anatomy": _units,
-    "perfusion images, not anatomy": lambda image: (
-        value(image, "ArterialSpinLabelingContrast")
-        or "ASL" in _words(image)
-        or value(image, "AcquisitionContrast") == "PERFUSION"
-    ),
     DIFFUSION_SERIES: _diffusion,
     "echo-planar images, as of functional or diffusion series": _echo_planar,
     "not a head: BodyPartExamined is {}": _elsewhere,
     "not a head: AnatomicRegionSequence says {}": _region,
-    "an animal, by PatientSpeciesCodeSequence or AnatomicalOrientationType": _animal,
+    "an animal, by PatientSpeciesCodeSequence": lambda image: any(
+        value(one, "CodeValue", "337915000") not in HUMAN for one in value(image, "PatientSpeciesCodeSequence", [])
+    ),
     "of a phantom or a quality control, by QualityControlImage": lambda image: (
         value(image, "QualityControlImage") == "YES"
     ),
 }
 DESCRIBED = (  # attributes that the tests above read, and that sidecars have under the same names
-    "Modality ImageType ComplexImageComponent VolumeBasedCalculationTechnique BodyPartExamined SeriesDescription "
-    "ProtocolName ArterialSpinLabelingContrast AcquisitionContrast DiffusionBValue EchoPlanarPulseSequence "
-    "MRAcquisitionType ScanningSequence SequenceName Units AnatomicalOrientationType QualityControlImage "
-    "AngioFlag"
-).split()
+    "Modality BodyPartExamined SeriesDescription ProtocolName DiffusionBValue EchoPlanarPulseSequence "
+    "MRAcquisitionType ScanningSequence SequenceName Units QualityControlImage AngioFlag"
+).split() + TERMS
 ALSO = {"BodyPartExamined": "BodyPart", "SequenceName": "PulseSequenceName", "ImageType": "ImageTypeText"}
 READ: list[str | tuple[int, int]] = [
     *(GE_CREATOR, GE_COMPONENT, *(tag for pair in B_VALUES.items() for tag in (pair[0], pair[1][0]))),

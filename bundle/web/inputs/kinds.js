@@ -8,7 +8,7 @@ import { words } from "./names.js";
 /** @typedef {(key: string) => string[]} Said values of an attribute, by its keyword or tag; none where it is missing */
 
 /** @type {any} */
-const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HUMAN, MEASURES, OFFSET, REMARKS, SAYS, SLABS } = constants.kinds;
+const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HUMAN, MEASURES, OFFSET, REMARKS, SAYS, SLABS, TERMS } = constants.kinds;
 const { FEW_SLICES, GE_COMPONENT, GE_CREATOR, INTENT, LABELS, LOCALIZER, SECONDS, STATISTIC, UNITS } = constants.kinds;
 const { ELSEWHERE_CODES, ENHANCED } = constants.headers;
 
@@ -24,10 +24,10 @@ export function ofIntent(code) {
 
 /** Why a stack is a localizer, by its protocol, which a header may deny; the repetition time in ms.
  * @type {(slices: number, repetition: number, said: Said) => string | undefined} */
-export const localizer = (slices, repetition, said) =>
-  repetition > 0 && repetition <= SECONDS && slices <= FEW_SLICES && !Object.entries(SLABS).some(([key, term]) => text(said, key) === term)
-    ? filled(LOCALIZER, [slices, repetition])
-    : undefined;
+export function localizer(slices, repetition, said) {
+  const isSlab = Object.entries(SLABS).some(([key, term]) => text(said, key) === term);
+  return repetition > 0 && repetition <= SECONDS && slices <= FEW_SLICES && !isSlab ? filled(LOCALIZER, [slices, repetition]) : undefined;
+}
 
 /** The remark on names of which a word is a body part's or a map's; empty for none. @type {(...names: string[]) => string} */
 export function remarkOn(...names) {
@@ -50,16 +50,15 @@ const written = ([group, element]) => `x${(group * 65536 + element).toString(16)
 /** @type {(said: Said, key: string) => string} */
 const text = (said, key) => said(key).join("\\");
 
-/** @type {(said: Said) => string[]} */
-const terms = (said) =>
-  ["ImageType", "ComplexImageComponent", "VolumeBasedCalculationTechnique"].flatMap(said).map((word) => word.toUpperCase().replace(/[^\p{L}\p{N}]/gu, ""));
+/** @type {(said: Said, keys: string[]) => string[]} */
+const terms = (said, keys) => keys.flatMap(said).map((word) => word.toUpperCase().replace(/[^\p{L}\p{N}]/gu, ""));
 
 /** @type {(among: string) => (said: Said) => boolean} */
-const says = (among) => (said) => terms(said).some((word) => among.split(" ").includes(word));
+const says = (among) => (said) => terms(said, TERMS).some((word) => among.split(" ").includes(word));
 
 /** @type {(said: Said) => string} */
 function mapsOf(said) {
-  const [kind, ...further] = terms(said);
+  const [kind, ...further] = terms(said, ["ImageType"]);
   const isNamed = kind === "DERIVED" && !ENHANCED.includes(text(said, "SOPClassUID")); // there a word is the contrast
   const maps = further.filter((word) => MEASURES.includes(word) || word.endsWith("MAP"));
   return [...maps, ...further.filter((word) => isNamed && CONTRASTS.includes(word))].join(", ");
@@ -70,7 +69,7 @@ function isDiffusion(said) {
   const vendors = B_VALUES.filter((/** @type {any} */ [, [block, name]]) => text(said, written(block)) === name);
   const stated = ["DiffusionBValue", ...vendors.map((/** @type {any} */ [tag]) => written(tag))].map((key) => Number(said(key)[0]) % OFFSET);
   const sequence = /^\W*ep_b\d/.test(text(said, "SequenceName"));
-  return stated.some((b) => b > 0) || text(said, "AcquisitionContrast") === "DIFFUSION" || sequence || says("DIFFUSION TRACE TRACEW")(said);
+  return stated.some((b) => b > 0) || sequence || says("DIFFUSION TRACE TRACEW")(said);
 }
 
 /** @type {(said: Said) => string | false} */
@@ -86,12 +85,6 @@ function regionOf(said) {
   return codes.length > 0 && codes.every(([code]) => ELSEWHERE_CODES.includes(code)) && (codes[0][1] || codes[0][0]);
 }
 
-/** @type {(said: Said) => boolean} */
-function isAnimal(said) {
-  const species = said("PatientSpeciesCodeSequence").map((one) => one.split("|")[0].split(" ")[1]);
-  return species.some((one) => !HUMAN.includes(one)) || text(said, "AnatomicalOrientationType") === "QUADRUPED";
-}
-
 /** @type {Record<string, (said: Said) => string | boolean>} a reason of Python's -> its test; what it finds stands for {} */
 const TESTS = {
   ...Object.fromEntries(Object.entries(SAYS).map(([why, among]) => [why, says(String(among))])),
@@ -99,14 +92,12 @@ const TESTS = {
     ["1", "2", "3"].includes(text(said, written(GE_COMPONENT))) && text(said, written(GE_CREATOR)) === "GEMS_PARM_01",
   "parametric maps, not anatomy: {}": mapsOf,
   "a map in units of {}, not anatomy": (said) => UNITS.includes(text(said, "Units").toLowerCase()) && text(said, "Units"),
-  "perfusion images, not anatomy": (said) =>
-    text(said, "ArterialSpinLabelingContrast") !== "" || terms(said).includes("ASL") || text(said, "AcquisitionContrast") === "PERFUSION",
   [DIFFUSION_SERIES]: isDiffusion,
   "echo-planar images, as of functional or diffusion series": (said) =>
     (said("ScanningSequence").includes("EP") || text(said, "EchoPlanarPulseSequence") === "YES") && text(said, "MRAcquisitionType") !== "3D",
   "not a head: BodyPartExamined is {}": elsewhere,
   "not a head: AnatomicRegionSequence says {}": regionOf,
-  "an animal, by PatientSpeciesCodeSequence or AnatomicalOrientationType": isAnimal,
+  "an animal, by PatientSpeciesCodeSequence": (said) => said("PatientSpeciesCodeSequence").some((one) => !HUMAN.includes(one.split(/[ |]/)[1])),
   "of a phantom or a quality control, by QualityControlImage": (said) => text(said, "QualityControlImage") === "YES",
 };
 

@@ -33,8 +33,8 @@ export async function findScans(given, wasm) {
   for (const file of volumes) {
     const beside = files.filter((one) => folderOf(one) === folderOf(file));
     const root = roots.find((one) => `${folderOf(file)}/`.startsWith(`${one}/`) || !one);
-    const found = await volumeOf(file, beside, root);
-    const { answer, why } = isAlone ? { answer: "a scan", why: "" } : shown(found.scan, beside);
+    const { fields, ...found } = await volumeOf(file, beside, root);
+    const { answer, why } = isAlone ? { answer: "a scan", why: "" } : shown(found.scan, fields, beside);
     if (answer === "doubtful") found.scan = marked(found.scan, why);
     if (answer === "none") skipped.push(`${file.name} is skipped: ${why}.`);
     else scans.push(found);
@@ -47,14 +47,16 @@ export async function findScans(given, wasm) {
 /** The folder that a file lies in; empty where it is not known. @type {(file: NamedBytes) => string} */
 const folderOf = ({ path = "" }) => path.split("/").slice(0, -1).join("/");
 
-/** A NIfTI file with what lies beside it in its folder; the root of its dataset, where it is of one.
- * @type {(file: NamedBytes, files: NamedBytes[], root: string | undefined) => Promise<Found>} */
+/** A NIfTI file with what lies beside it in its folder, and its sidecar's fields; the root of its dataset, where it is of one.
+ * @type {(file: NamedBytes, files: NamedBytes[], root: string | undefined) => Promise<Found & {fields: Record<string, any>}>} */
 async function volumeOf(file, files, root) {
-  const names = files.filter(({ name }) => NIFTI.test(name)).map(({ name }) => name.replace(NIFTI, ""));
-  const stem = file.name.replace(NIFTI, "");
-  const identity = ofFile(folderOf(file), stem, fieldsOf(stem, files), names, root);
-  const own = [file, ...files.filter(({ name }) => name === `${stem}.json`)];
-  return { scan: withSidecar(await readNifti(file), files), files: own, identity, part: 0 };
+  const [stem, ...names] = [file, ...files.filter(({ name }) => NIFTI.test(name))].map(({ name }) => name.replace(NIFTI, ""));
+  const sidecars = files.filter(({ name }) => name === `${stem}.json`);
+  const [scan, fields] = [await readNifti(file), fieldsOf(sidecars[0])];
+  for (const [fact, key] of Object.entries(constants.settle.NAMES)) {
+    if ((fields[key] ?? undefined) !== undefined) scan.stated = { ...scan.stated, [fact]: [fields[key], `the sidecar ${stem}.json`] };
+  }
+  return { scan, fields, files: [file, ...sidecars], identity: ofFile(folderOf(file), stem, fields, names, root), part: 0 };
 }
 
 /** Those that are rebuilt, doubtful ones last: thin ones where no other is found. @type {(found: Found[]) => Found[]} */
@@ -115,17 +117,16 @@ function unzip({ name, path: whole = name, bytes }) {
   }
 }
 
-/** What a volume shows: standards settle, voxels decide what these leave open. @type {(scan: ReadScan, files: NamedBytes[]) => import("../stack/contents.js").Verdict} */
-function shown({ name, volume, intent }, files) {
-  const stem = name.replace(NIFTI, "");
-  if (files.some((one) => one.name === `${stem}.bval`)) return none("a diffusion series, whose b-values lie beside it");
-  const fields = fieldsOf(stem, files);
+/** What a volume shows: standards settle, voxels decide what these leave open.
+ * @type {(scan: ReadScan, fields: Record<string, any>, files: NamedBytes[]) => import("../stack/contents.js").Verdict} */
+function shown({ name, volume, intent }, fields, files) {
+  if (files.some((one) => one.name === name.replace(NIFTI, ".bval"))) return none("a diffusion series, whose b-values lie beside it");
   const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), typeof fields.RepetitionTime === "number" ? 1000 * fields.RepetitionTime : 0, sidecar(fields));
   const settled = said ? `its sidecar says: ${said}` : ofIntent(intent ?? 0);
   return settled ? none(settled) : ofVoxels(volume);
 }
 
-/** A file's text: UTF-8, else Latin-1, which older converters write. @type {(bytes: Uint8Array | undefined) => string} */
+/** A file's text: UTF-8, else Latin-1, which older converters write. @type {(bytes: Uint8Array) => string} */
 function textOf(bytes) {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes); // without a byte-order mark
@@ -134,35 +135,14 @@ function textOf(bytes) {
   }
 }
 
-/** A sidecar's fields. Lists of one number, as of one for each slice, become that number. @type {(file: NamedBytes | undefined) => any} */
-const contentOf = (file) =>
-  JSON.parse(textOf(file?.bytes), (_, value) =>
-    Array.isArray(value) && typeof value[0] === "number" && value.every((one) => one === value[0]) ? value[0] : value,
-  );
-
-/** The fields of the JSON file of a name. @type {(stem: string, files: NamedBytes[]) => Record<string, any>} */
-function fieldsOf(stem, files) {
+/** The fields of a sidecar. Lists of one number, as of one for each slice, become that number. @type {(file: NamedBytes | undefined) => Record<string, any>} */
+function fieldsOf(file) {
+  const isOne = (/** @type {any} */ value) => Array.isArray(value) && typeof value[0] === "number" && value.every((one) => one === value[0]);
   try {
-    return contentOf(files.find((one) => one.name === `${stem}.json`)) ?? {};
-  } catch {
-    return {}; // what is wrong with it is said when its thickness is read
-  }
-}
-
-/** A scan with the lengths that the JSON file of its name states. @type {(scan: ReadScan, files: NamedBytes[]) => ReadScan} */
-function withSidecar(scan, files) {
-  const sidecar = files.find(({ name }) => name === scan.name.replace(NIFTI, ".json"));
-  /** @type {any} */
-  let fields;
-  try {
-    fields = (sidecar && contentOf(sidecar)) ?? {};
+    return (file && JSON.parse(textOf(file.bytes), (_, value) => (isOne(value) ? value[0] : value))) ?? {};
   } catch (error) {
-    throw new InputError(`${sidecar?.name} cannot be read (${reason(error)}). Mend it, or remove it.`);
+    throw new InputError(`${file?.name} cannot be read (${reason(error)}). Mend it, or remove it.`);
   }
-  if (!sidecar) return scan;
-  const said = Object.entries(constants.settle.NAMES).filter(([, key]) => (fields[key] ?? undefined) !== undefined);
-  const stated = /** @type {Scan["stated"]} */ (Object.fromEntries(said.map(([fact, key]) => [fact, [fields[key], `the sidecar ${sidecar.name}`]])));
-  return { ...scan, stated: { ...scan.stated, ...stated } };
 }
 
 /** @type {(scan: ReadScan) => boolean} */
