@@ -30,7 +30,6 @@ MODULES = (  # whose constants the page shares
         "inputs.transforms",
         "inputs.names",
         "inputs.identity",
-        "inputs.heads",
         "inputs.examination",
         "inputs.kinds",
         "inputs.headers",

@@ -8,10 +8,9 @@ from typing import Any, Literal, NamedTuple
 from ..errors import InputError, few, logger
 from .dicom import stacks
 from .exclusion import looked_at
-from .heads import Head, heads
 from .identity import Identity
-from .names import alike
-from .scan import Candidate, Scan
+from .names import Head, alike
+from .scan import Candidate, Scan, heads
 from .selection import matches
 
 PARALLEL = 0.9  # cosine of the angle between slices; series of one direction are repeats, or of another contrast

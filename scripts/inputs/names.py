@@ -1,16 +1,21 @@
-"""Names: the contrast that they say, for people and for the order of candidates. A name settles nothing.
+"""Names: the contrast that they say, for people and for the order of candidates, and the group that loose files make.
 
 Names are of files, series and folders. Their words are cut at signs and blanks, at a change of script, as in `T1增强`,
-and at one of case, as in `AxT2`.
+and at one of case, as in `AxT2`. A name settles nothing: images say whether a group shows one head and one contrast.
 """
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
 
+from ..files import stem
+
 ENDS = r"[_.\s]"  # signs that end a first token
+Head = tuple[str, ...]
+MOST = 40  # files of a head; a guide is looked for among all of them
 BETWEEN = re.compile(r"[^\w*]+|_+")
 CHANGE = re.compile(
     r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z]{3})(?=[a-z])|(?<=\d)(?=[A-Z][a-z])"
@@ -77,6 +82,19 @@ def first_token(name: str) -> str:
 def folder(path: Path) -> Path:
     """The folder of a file; the one above where it is named after a contrast, as in `T1/anna.nii.gz`."""
     return next(one for one in path.absolute().parents if not contrast_of(_begin(one.name)))
+
+
+def of_files(paths: Iterable[Path]) -> dict[Path, Head]:
+    """The heads of loose files: their folder, and in it the files that share a first token, where at least two do.
+
+    Where all first tokens of a folder differ, it is of one head. No examination has more than `MOST` files: each of
+    more is a head of its own. Training's split goes by the same tokens.
+    """
+    found: dict[Path, Head] = {path: (str(folder(path)), first_token(stem(path.name)).casefold()) for path in paths}
+    shared = {where for (where, token), count in Counter(found.values()).items() if token and count > 1}
+    found = {path: (where, token if where in shared else "") for path, (where, token) in found.items()}
+    sizes = Counter(found.values())
+    return {path: head if sizes[head] <= MOST else (*head, str(path)) for path, head in found.items()}
 
 
 def _begin(name: str) -> str:

@@ -1,6 +1,6 @@
 """A scan: its files, its facts, and where its result goes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from ..stack.grid import voxel_spacing
 from ..stack.spectra import SPACING_LOST, sharpness, spacing_is_lost
 from . import dicom, kinds
 from .identity import Identity
+from .names import Head, of_files
 from .readers import ScanReader
 
 
@@ -101,6 +102,12 @@ class Candidate(NamedTuple):
 
     scan: Scan
     why: str = ""
+
+
+def heads(scans: Iterable[Scan]) -> dict[Any, Head]:
+    """The head of each scan of one stack, by its source: as standards say, else as its file's name and folder do."""
+    stated = {one.source: one.identity.head for one in scans}
+    return stated | of_files(one for one, head in stated.items() if not head and isinstance(one, Path))
 
 
 def datalist(scans: Sequence[Scan]) -> list[dict[str, Any]]:

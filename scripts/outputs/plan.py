@@ -11,8 +11,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..errors import few, flag, input_error, only, printable
-from ..inputs.heads import heads
-from ..inputs.scan import Scan
+from ..inputs.scan import Scan, heads
 from ..rebuild.rebuilder import Rebuilder
 from ..stack.grid import plane_name
 from .cohort import failure

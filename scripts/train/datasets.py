@@ -31,7 +31,7 @@ UNSAID: dict[str, Any] = {
 def _subjects(root: Path, paths: Sequence[Path]) -> list[str]:
     """The person of each file below a folder: `sub-...` in its path, the first token of its name, or its folder.
 
-    Folders and tokens are those of `inputs.heads`, by which heads are told apart before a guide's image does. No image
+    Folders and tokens are those of `inputs.names`, by which heads are told apart before a guide's image does. No image
     tells here: a folder whose first tokens all differ is of as many people. Where files of one name lie in several
     folders, as in `ana/T1.nii` and `ben/T1.nii`, the folders name the people.
     """

@@ -10,8 +10,7 @@ from pydicom import dcmread
 from drift_mri.command import main
 from scripts.inputs.dicom import find_series
 from scripts.inputs.examination import roles
-from scripts.inputs.heads import heads
-from scripts.inputs.scan import Scan
+from scripts.inputs.scan import Scan, heads
 from tests.bundle.test_web import FLOAT32, exported, head, in_node, javascript, pytestmark
 from tests.dicom_files import ORIENTATIONS, enhanced, mr_slices, save
 

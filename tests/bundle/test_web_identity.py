@@ -3,10 +3,9 @@
 import json
 
 from benchmarks.names import layouts
-from scripts.inputs.heads import heads
 from scripts.inputs.kinds import remark_on
 from scripts.inputs.names import contrast_of, words
-from scripts.inputs.scan import Scan
+from scripts.inputs.scan import Scan, heads
 from tests.bundle.test_web import exported, head, javascript, pytestmark
 from tests.corpus.situations import NAMES, bids, nifti
 from tests.inputs.test_examination import PEOPLE

@@ -15,11 +15,10 @@ from pydicom.dataelem import DataElement, RawDataElement
 from benchmarks.names import layouts
 from scripts.inputs import bids, dicom
 from scripts.inputs.examination import MOST_GUIDES, grouped, role, roles, say_what_could_guide
-from scripts.inputs.heads import heads, of_files
 from scripts.inputs.identity import AMOUNTS, by_times
 from scripts.inputs.identity import TIMES as TIMES_READ
-from scripts.inputs.names import contrast_of
-from scripts.inputs.scan import Scan
+from scripts.inputs.names import contrast_of, of_files
+from scripts.inputs.scan import Scan, heads
 from scripts.inputs.scans import scans as find_scans
 from scripts.inputs.selection import Selection
 from scripts.stack.grid import voxel_spacing

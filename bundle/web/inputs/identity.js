@@ -1,9 +1,9 @@
-/** Whose head a scan shows and by which contrast, and so its part beside another: the tables of scripts/inputs/{identity,heads,examination}.py. */
+/** Whose head a scan shows and by which contrast, and so its part beside another: the tables of scripts/inputs/{identity,names,examination}.py. */
 import constants from "../model/constants.js";
 import { filled, g } from "../errors.js";
 import { largestAxis, voxelSpacing } from "../stack/grid.js";
 import { AXES } from "../stack/volume.js";
-import { remarkOn, sidecar } from "./kinds.js";
+import { remarkOn } from "./kinds.js";
 import { alike, contrastOf, firstToken, placeOf, words } from "./names.js";
 
 /** @typedef {import("./kinds.js").Said} Said */
@@ -17,54 +17,47 @@ const { ACQUIRED, AGENTS, AMOUNTS, BEST, DENIED, ISOTROPIC, NO, NO_VOLUME, OPEN,
 };
 const { ENHANCED } = constants.headers;
 const { WEIGHTED } = constants.kinds;
-const { MOST } = constants.heads;
+const { MOST } = constants.names;
 
 /** A patient's name and ID; empty where they are none. @type {(said: Said) => string[]} */
 export const namesOf = (said) =>
   ["PatientName", "PatientID"].map((key) => (said(key)[0] ?? "").toUpperCase().split(/[\s^=]+/).join(" ").trim()).map((name) => (name === "NONE" ? "" : name));
 
+/** What a header or the fields of a sidecar say of a contrast, and what is shown of it; times in ms, of a sidecar's in s.
+ * @type {(said: Said, stated: string[], source: string, names: string[], scale: number) => Omit<Identity, "head" | "session" | "words" | "folder">} */
+function contrastBy(said, stated, source, names, scale) {
+  const times = TIMES.map((/** @type {string} */ key) => scale * (said(key).length === 1 && said(key)[0] ? Number(said(key)[0]) : NaN));
+  const label = stated.find((one) => one.startsWith("ce-"))?.slice(3) ?? "";
+  return { times, stated, shows: shownBy(contrastOf(stated[0] ?? ""), source, names, times, said), agent: agentOf(said, label), fatSaturated: isFatSaturated(said) };
+}
+
 /** By what a DICOM series says. @type {(said: Said) => Identity} */
 export function ofSeries(said) {
   const one = (/** @type {string} */ key) => said(key)[0] ?? "";
-  const times = TIMES.map((/** @type {string} */ key) => (one(key) === "" ? NaN : Number(one(key))));
   const terms = [one("AcquisitionContrast"), ...(ENHANCED.includes(one("SOPClassUID")) ? said("ImageType").slice(2, 3) : [])];
   const stated = terms.flatMap((term) => ACQUIRED[term] ?? []).slice(0, 1);
   const names = [one("SeriesDescription"), `${one("ProtocolName")} ${one("SequenceName")}`];
-  return {
-    head: [namesOf(said).find(Boolean) ?? "", one("StudyInstanceUID")],
-    session: "",
-    shows: shownBy(stated.join(""), "the header", names, times, said),
-    stated,
-    agent: agentOf(said, ""),
-    fatSaturated: isFatSaturated(said),
-    times,
-    words: [],
-    folder: "",
-  };
+  const head = [namesOf(said).find(Boolean) ?? "", one("StudyInstanceUID")];
+  return { head, session: "", words: [], folder: "", ...contrastBy(said, stated, "the header", names, 1) };
 }
 
 /** By a file's folder, its name without its ending, its sidecar, the names beside it, and the root of its dataset.
  * @type {(folder: string, name: string, fields: Record<string, any>, beside: string[], root: string | undefined) => Identity} */
 export function ofFile(folder, name, fields, beside, root) {
-  const times = TIMES.map((/** @type {string} */ key) => (fields[key] > 0 && fields[key] < 1e6 && typeof fields[key] === "number" ? 1000 * fields[key] : NaN));
-  const subject = subjectOf(folder, name, root);
-  const own = (/** @type {string} */ key) => [fields[key] || []].flat().map(String);
-  const patient = [namesOf(own).find(Boolean) ?? "", own("StudyInstanceUID")[0] ?? ""];
+  const said = (/** @type {string} */ key) => [fields[key] || []].flat().map(String);
+  const [subject, one] = [subjectOf(folder, name, root), (/** @type {string} */ key) => said(key)[0] ?? ""];
+  const patient = [namesOf(said).find(Boolean) ?? "", one("StudyInstanceUID")];
   const [suffix, ...entities] = name.split("_").toReversed();
   const kept = entities.filter((one) => !["sub", "ses", "acq", "run"].includes(one.split("-")[0])).sort();
   const stated = subject && WEIGHTED.includes(suffix) ? [suffix, ...kept] : [];
-  const last = folder.split("/").at(-1) ?? "";
-  const names = [...["SeriesDescription", "ProtocolName"].map((key) => String(fields[key] || "")), name, ...(placeOf(folder) === folder ? [] : [last])];
-  const shows = shownBy(stated.length ? contrastOf(suffix) : "", "its suffix", names, times, sidecar(fields));
+  const last = placeOf(folder) === folder ? [] : [folder.split("/").at(-1) ?? ""];
+  const facts = contrastBy(said, stated, "its suffix", [one("SeriesDescription"), one("ProtocolName"), name, ...last], 1000);
   const twin = `${name.replace(/_Eq_\d+$/, "")}_Eq_1`;
   return {
+    ...facts,
     head: subject ? [subject.where, subject.subject] : patient.every(Boolean) ? patient : [],
     session: subject?.session ?? "",
-    shows: beside.includes(twin) ? { ...shows, remark: filled(UNEVEN, [`${twin}.nii.gz`]) } : shows,
-    stated,
-    agent: agentOf(own, stated.find((one) => one.startsWith("ce-"))?.slice(3) ?? ""),
-    fatSaturated: isFatSaturated(own),
-    times,
+    shows: beside.includes(twin) ? { ...facts.shows, remark: filled(UNEVEN, [`${twin}.nii.gz`]) } : facts.shows,
     words: words(name).filter((word) => !contrastOf(word)),
     folder,
   };
