@@ -56,9 +56,8 @@ LOCALIZER = "a localizer: {} slices at a repetition time of {:.3g} ms take secon
 
 def of_intent(code: int) -> str | None:
     """Why a NIfTI file is no scan, by the intent code of its header."""
-    if code not in STATISTIC and code not in LABELS:
-        return None
-    return INTENT.format(code, "a statistic" if code in STATISTIC else "labels, vectors or estimates")
+    what = "a statistic" if code in STATISTIC else "labels, vectors or estimates" if code in LABELS else ""
+    return INTENT.format(code, what) if what else None
 
 
 def localizer(slices: int, header: Any) -> str | None:
@@ -94,20 +93,15 @@ def _map(header: Any) -> str:
     return ", ".join(shown)
 
 
-def _b_value(header: Any) -> float:
-    """In s/mm2, 0 where none is stated."""
+def _diffusion(header: Any) -> Any:
     stated = [value(header, "DiffusionBValue")]
     stated += [value(header, tag) for tag, (block, name) in B_VALUES.items() if value(header, block) == name]
-    found = [0.0]
-    for one in stated:
+    for b_value in stated:
         with suppress(TypeError, ValueError, IndexError):
-            found.append(float(np.atleast_1d(one)[0]) % OFFSET)
-    return max(found)
-
-
-def _diffusion(header: Any) -> Any:
+            if float(np.atleast_1d(b_value)[0]) % OFFSET > 0:
+                return True
     sequence = re.match(r"\W*ep_b\d", str(value(header, "SequenceName", "")))
-    return _b_value(header) > 0 or sequence or _says("DIFFUSION TRACE TRACEW")(header)
+    return sequence or _says("DIFFUSION TRACE TRACEW")(header)
 
 
 def _echo_planar(header: Any) -> Any:
@@ -129,12 +123,6 @@ def _region(header: Any) -> str | None:
     found = value(header, "AnatomicRegionSequence", [])
     said = [f"{value(one, 'CodingSchemeDesignator', '')} {value(one, 'CodeValue', '')}" for one in found]
     return str(value(found[0], "CodeMeaning", said[0])) if said and ELSEWHERE_CODES.issuperset(said) else None
-
-
-def _units(header: Any) -> str | None:
-    """The unit that a sidecar states. Dimensions of PET are another attribute of this name."""
-    said = str(value(header, "Units", ""))
-    return said if said.lower() in UNITS else None
 
 
 TERMS = (  # attributes of defined terms; blanks and signs in them count for nothing
@@ -162,7 +150,9 @@ CONTENTS: Policies = {
         value(image, GE_COMPONENT) in (1, 2, 3) and value(image, GE_CREATOR) == "GEMS_PARM_01"
     ),
     "parametric maps, not anatomy: {}": _map,
-    "a map in units of {}, not anatomy": _units,
+    "a map in units of {}, not anatomy": lambda image: (  # of sidecars; units of PET are others
+        (said := str(value(image, "Units", ""))).lower() in UNITS and said
+    ),
     DIFFUSION_SERIES: _diffusion,
     "echo-planar images, as of functional or diffusion series": _echo_planar,
     "not a head: BodyPartExamined is {}": _elsewhere,

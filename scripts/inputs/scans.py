@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -133,7 +133,7 @@ def _same(scan: Scan) -> str:
     return scan.name if scan.path is None else os.path.abspath(scan.path)
 
 
-def _shared(results: Sequence[Path]) -> list[Path]:
+def _shared(results: Iterable[Path]) -> list[Path]:
     return [result for result, count in Counter(results).items() if count > 1]
 
 
@@ -143,18 +143,14 @@ def _set_apart(scans: Sequence[Scan], roots: Sequence[Path], output_dir: Path) -
     Results of `a/T2.nii` and `b/T2.nii` become `a/T2_sr` and `b/T2_sr`, below the folder that `roots`, in which the
     scans were found, have in common. Results of one folder keep the endings: `T2.nii_sr` and `T2.mgz_sr`.
     """
-    paths = [scan.path if scan.dataset is None else None for scan in scans]
-    results = [scan.result for scan in scans]
-    if roots and _shared(results):
+    results = {scan: scan.result for scan in scans}
+    loose = {scan: scan.path for scan in scans if scan.path and scan.dataset is None}
+    if roots and _shared(results.values()):
         common = os.path.commonpath([os.path.abspath(root) for root in roots])
-        below = [path and _result(output_dir, Path(os.path.relpath(path, common))) for path in paths]
-        results = [there or result for there, result in zip(below, results)]
-    shared = _shared(results)
-    results = [
-        result.with_name(f"{path.name}_sr") if path and result in shared else result
-        for path, result in zip(paths, results)
-    ]
-    return [replace(scan, result=result) for scan, result in zip(scans, results)]
+        results |= {scan: _result(output_dir, Path(os.path.relpath(path, common))) for scan, path in loose.items()}
+    shared = _shared(results.values())
+    results |= {one: results[one].with_name(f"{path.name}_sr") for one, path in loose.items() if results[one] in shared}
+    return [replace(scan, result=result) for scan, result in results.items()]
 
 
 def takes_longest_part(missing_slices: str) -> bool:

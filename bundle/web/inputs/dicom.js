@@ -22,12 +22,6 @@ const ENHANCED = Object.entries(constants.headers.ENHANCED_NAMES);
 /** @type {Record<string, string | string[]>} */
 const PULSES = constants.headers.PULSES;
 
-/** Why a volume of a series is no stack of MR slices of a head; undefined if it is. @type {(facts: any, headers: dicomParser.DataSet[]) => string | undefined} */
-function unfit(facts, headers) {
-  if (facts.Modality !== "MR") return filled(reasonWith("modality"), [facts.Modality ?? "missing"]);
-  return headers[0].string("x00280004")?.trim() === "MONOCHROME1" ? reasonWith("MONOCHROME1") : ofHeader(saidOf(facts, headers));
-}
-
 /** What dcm2niix says of a volume, and the images of its series, as far as they are of one word. @type {(facts: any, headers: dicomParser.DataSet[]) => Said} */
 function saidOf(facts, headers) {
   const frames = headers.flatMap(setsOf);
@@ -150,10 +144,11 @@ function joinedOf(all) {
 
 /** A series as a stack of MR slices, which is all that there is under its UID or not. @type {(scan: ReadScan, facts: any, headers: dicomParser.DataSet[], isWhole: boolean) => ReadScan} */
 function stackOf(scan, facts, headers, isWhole) {
-  const [{ name, volume }, [header]] = [scan, headers];
-  const why = unfit(facts, headers);
-  const asLocalizer = why ?? localizer(volume.shape[2], 1000 * (facts.RepetitionTime ?? 0), saidOf(facts, headers));
-  refuse(asLocalizer !== undefined, `${name} is skipped: ${asLocalizer}.`);
+  const [{ name, volume }, [header], said] = [scan, headers, saidOf(facts, headers)];
+  const isInverted = header.string("x00280004")?.trim() === "MONOCHROME1";
+  const unfit = facts.Modality === "MR" ? isInverted && reasonWith("MONOCHROME1") : filled(reasonWith("modality"), [facts.Modality ?? "missing"]);
+  const why = unfit || (ofHeader(said) ?? localizer(volume.shape[2], 1000 * (facts.RepetitionTime ?? 0), said));
+  refuse(why !== undefined, `${name} is skipped: ${why}.`);
   refuse(isOfTwo(headers), `${name}: slices of two persons, by PatientName and PatientID. Export the series of each person again.`);
   const places = headers.flatMap(framesOf).map((one) => sliceOf(one, scan));
   const slices = new Set(places);
