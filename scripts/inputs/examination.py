@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import InputError, few, logger
 from .dicom import stacks
@@ -26,9 +26,8 @@ UNASKED = (
 
 
 class Role(NamedTuple):
-    """A scan's part beside another, and why; the guide of the least rank is tried first."""
+    """Why a scan guides another, and its rank, of which the least is tried first; or why not, without a rank."""
 
-    what: Literal["joins", "guides", "is left alone"]
     why: str
     rank: tuple[int, ...] = ()
 
@@ -42,41 +41,39 @@ def role(own: Identity, theirs: Identity) -> Role:
     come last, the nearest in time first.
     """
     if theirs.broken:
-        return Role("is left alone", f"it cannot be read ({theirs.broken})")
+        return Role(f"it cannot be read ({theirs.broken})")
     turned, same = abs(float(own.normal @ theirs.normal)) < PARALLEL, own.session == theirs.session
     said = [(own.shows[k], theirs.shows[k]) for k in (0, 3)]  # as shown, and by names alone
     differ = next((f"one is {one}, the other {other}" for one, other in said if one and other and one != other), "")
     if own.one_contrast(theirs) and not differ:
-        if turned and same:
-            return Role("joins", "it has the same contrast and another direction")
-        return Role("is left alone", "it has the same contrast" + " and the same direction" * (not turned))
+        return Role(f"it has the same contrast and {'another' if turned else 'the same'} direction")
     edges, spacing = theirs.edges, float(own.edges[own.slice_axis])
     thick = float(edges[theirs.slice_axis])
-    if edges.max() <= ISOTROPIC * edges.min() and edges.max() <= THINNER * spacing:
-        kind, sharp = 0, f"its voxels of {edges.max():.2g} mm are isotropic"
+    if thick <= ISOTROPIC * edges.min() and thick <= THINNER * spacing:
+        kind, sharp = 0, f"its voxels of {thick:.2g} mm are isotropic"
     elif turned and edges[theirs.axis_along(own)] <= THINNER * spacing:
         kind, sharp = 1, "its slices lie in another direction"
     elif not turned and thick <= THINNER * spacing:
         kind, sharp = 2, f"its slices are {thick:.2g} mm apart, not {spacing:.2g} mm"
     else:
-        return Role("is left alone", f"it is not sharp across the slices: {thick:.2g} mm apart")
+        return Role(f"it is not sharp across the slices: {thick:.2g} mm apart")
     why = f"{differ or own.other_contrast(theirs) or OPEN}; {sharp}"
     best = BEST.index(theirs.shows.contrast) if theirs.shows.contrast in BEST else len(BEST)
     rank = (own.folder != theirs.folder, -alike(own.words, theirs.words), not differ, kind, best, theirs.agent)
     if same:
-        return Role("guides", why, (0, 0, *map(int, rank)))
+        return Role(why, (0, 0, *map(int, rank)))
     away = abs((theirs.date - own.date).days) if theirs.date and own.date else 10**9
     other = f"session {theirs.session.removeprefix('ses-')}" + f" of {theirs.date}" * bool(theirs.date)
-    return Role("guides", f"{why}; it is of {other}", (1, away, *map(int, rank)))
+    return Role(f"{why}; it is of {other}", (1, away, *map(int, rank)))
 
 
 def roles(scan: Scan, others: Sequence[Scan]) -> list[tuple[Scan, Role]]:
     """Other scans and their roles beside a thick one, guides first and the best of them at the head."""
     each = [one.source for one in scan.each]
     if scan.identity.broken:  # which is said again when it is rebuilt
-        return [(scan, Role("is left alone", scan.identity.broken))]
+        return [(scan, Role(scan.identity.broken))]
     found = [(other, role(scan.identity, other.identity)) for other in others if other.source not in each]
-    return sorted(found, key=lambda one: (one[1].what != "guides", one[1].rank))
+    return sorted(found, key=lambda one: (not one[1].rank, one[1].rank))
 
 
 def guides_not(scan: Scan, thick: Identity) -> str | None:
@@ -122,7 +119,7 @@ def _candidates(scan: Scan, others: Sequence[Scan], most: int) -> tuple[list[Can
     """The first scans that may guide one, and why others do not."""
     guides, refused, left = list[Candidate](), list[str](), list[str]()
     for other, part in roles(scan, others):
-        if part.what != "guides":
+        if not part.rank:
             left.append(f"{other.name}: {part.why}")
         elif len(guides) < most:
             if why := guides_not(other, scan.identity):

@@ -112,7 +112,7 @@ ROLES = """
     const read = async (name) => ({ name, bytes: new Uint8Array(await readFile(name)) });
     const found = await findScans(await Promise.all(paths.map(read)));
     for (const own of found)
-      say([own.scan.name, roles(own, found).map(({ other, role }) => [other.scan.name, role.what, role.why])]);"""
+      say([own.scan.name, roles(own, found).map(({ other, role }) => [other.scan.name, role.rank.length > 0, role.why])]);"""
 
 
 def test_the_scans_of_a_study_have_the_roles_that_the_command_gives_them(tmp_path):
@@ -128,11 +128,11 @@ def test_the_scans_of_a_study_have_the_roles_that_the_command_gives_them(tmp_pat
     for name, parts in own.items():
         scan = next(one for one in scans if numbers[one.name] == int(name.split("_")[0]))
         theirs = roles(scan, [other for other in scans if of[other.source] == of[scan.source]])
-        assert {(int(n.split("_")[0]), what, why) for n, what, why in parts} == {
-            (numbers[other.name], beside.what, beside.why) for other, beside in theirs
+        assert {(int(n.split("_")[0]), guides, why) for n, guides, why in parts} == {
+            (numbers[other.name], bool(beside.rank), beside.why) for other, beside in theirs
         }
-        guides = [numbers[other.name] for other, beside in theirs if beside.what == "guides"]
-        assert [int(n.split("_")[0]) for n, what, _ in parts if what == "guides"] == guides
+        expected = [numbers[other.name] for other, beside in theirs if beside.rank]
+        assert [int(n.split("_")[0]) for n, guides, _ in parts if guides] == expected
 
 
 WARNINGS = """

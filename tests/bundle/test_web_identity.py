@@ -69,7 +69,7 @@ FOLDERS = """
       ({ name, path: `${parentPath}/${name}`, bytes: new Uint8Array(await readFile(`${parentPath}/${name}`)) });
     const found = await findScans(await Promise.all(entries.map(read)));
     for (const own of found) {
-      const guides = roles(own, found).filter(({ role }) => role.what === "guides").map(({ other }) => other.files[0]);
+      const guides = roles(own, found).filter(({ role }) => role.rank.length).map(({ other }) => other.files[0]);
       const path = (one) => one.path.slice(given[0].length + 1);
       say([path(own.files[0]), guides.map(path), own.scan.stated.slice_thickness?.[0] ?? null, own.identity.session]);
     }"""

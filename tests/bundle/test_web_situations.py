@@ -18,7 +18,7 @@ FOUND = """
         const nameOf = ({ scan, files: [{ path }], part }) =>
           part ? scan.name : path.slice(root.length + 1).replace(".nii.gz", "");
         const guideOf = (own) =>
-          seen(own, found).flatMap(({ other, role }) => (role.what === "guides" ? [nameOf(other)] : []))[0];
+          seen(own, found).flatMap(({ other, role }) => (role.rank.length ? [nameOf(other)] : []))[0];
         const of = (own, { scan, identity } = own) => [
           nameOf(own),
           scan.warnings.some((one) => one.startsWith("it may be no scan of a head")) ? "doubtful" : "thick",

@@ -62,7 +62,7 @@ BESIDE = """
     const [{ findScans, thickOf }, { seen }] = await get("inputs/readers.js", "inputs/examination.js");
     const read = async (name) => ({ name, bytes: new Uint8Array(await readFile(`${given[0]}/${name}`)) });
     const found = await findScans(await Promise.all((await readdir(given[0])).map(read)));
-    say(seen(thickOf(found)[0], found).map(({ other, role }) => [other.scan.name, role.what, role.why]));"""
+    say(seen(thickOf(found)[0], found).map(({ other, role }) => [other.scan.name, role.rank.length > 0, role.why]));"""
 
 
 def test_a_guide_whose_slices_were_interpolated_is_left_alone_as_by_the_command(tmp_path, caplog):
@@ -75,7 +75,7 @@ def test_a_guide_whose_slices_were_interpolated_is_left_alone_as_by_the_command(
     ):
         nib.save(nib.Nifti1Image(voxels.astype(np.float32), np.diag([1, 1, edge, 1])), tmp_path / f"{name}.nii")
     (((best, guides, _), (other, left, why)),) = javascript(BESIDE, tmp_path)
-    assert (best, guides, other, left) == ("anna_T2w.nii", "guides", "anna_T1w.nii", "is left alone")
+    assert (best, guides, other, left) == ("anna_T2w.nii", True, "anna_T1w.nii", False)
     assert why.startswith("its slices were interpolated: across the thick slices it shows no more than samples ")
     (scan,) = scans(tmp_path, tmp_path / "out", Selection(1.5), guide="auto")
     assert [one.scan.path.name for one in scan.guides] == ["anna_T2w.nii"]
@@ -90,7 +90,7 @@ def test_a_doubtful_scan_guides_none_as_by_the_command(tmp_path, caplog):
     for name, voxels, edge in (("anna_FLAIR", scan_of(TRUTH, 5.0)[0], 5), ("anna_T1w", score, 1)):
         nib.save(nib.Nifti1Image(np.asarray(voxels, np.float32), np.diag([1, 1, edge, 1])), tmp_path / f"{name}.nii")
     (((other, left, why),),) = javascript(BESIDE, tmp_path)
-    assert (other, left) == ("anna_T1w.nii", "is left alone")
+    assert (other, left) == ("anna_T1w.nii", False)
     with caplog.at_level("INFO", "drift"):
         (scan,) = scans(tmp_path, tmp_path / "out", Selection(1.5), guide="auto")
     assert not scan.guides and f"anna_T1w.nii: {why}" in caplog.text

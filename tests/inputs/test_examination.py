@@ -135,9 +135,9 @@ def test_scans_of_a_head_are_ordered_by_their_names_and_by_how_sharp_they_are(vo
         scan,
     ]
     found = roles(scan, others)
-    guides = [other.name.removeprefix("anna_") for other, role in found if role.what == "guides"]
+    guides = [other.name.removeprefix("anna_") for other, role in found if role.rank]
     assert guides == ["T1", "T1_cube", "T2_cube", "T2_sag", "T2_thin", "brain", "FLAIR_sag", "ben_T1"]
-    left = {other.name: role.why for other, role in found if role.what != "guides"}
+    left = {other.name: role.why for other, role in found if not role.rank}
     assert list(left) == ["anna_T1_ax"] and "not sharp" in left["anna_T1_ax"]
     assert "no standard says its contrast" in dict((one.name, role.why) for one, role in found)["anna_brain"]
 
@@ -146,10 +146,8 @@ def test_what_standards_call_one_contrast_guides_nothing(volume):
     times = {"EchoTime": 0.1, "RepetitionTime": 5.0}
     for one, other, said in (("sub-1_T2w", "sub-1_acq-x_T2w", {}), ("a", "b", times)):
         found = roles(volume(one, **said), [volume(other, SAGITTAL, **said), volume(f"{other}_x", ISOTROPIC)])
-        assert ("joins", "it has the same contrast and another direction") in [
-            (role.what, role.why) for _, role in found
-        ]
-        assert [role.what for _, role in found].count("guides") == 1
+        assert [role.why for _, role in found if not role.rank] == ["it has the same contrast and another direction"]
+        assert len(found) == 2
 
 
 @pytest.mark.parametrize(("degrees", "joins"), [(20, False), (30, True), (90, True)])
@@ -159,7 +157,7 @@ def test_stacks_of_one_contrast_join_where_their_directions_differ(tmp_path, deg
     first = series(tmp_path, 1, "t2 tse tra")
     second = series(tmp_path, 2, "t2 tse cor", orientation=[1, 0, 0, 0, cosine, sine])
     assert len(grouped([first, second], [])) == 2 - joins
-    assert roles(first, [second])[0][1].what == ("joins" if joins else "is left alone")
+    assert ("another direction" if joins else "the same direction") in roles(first, [second])[0][1].why
 
 
 def test_stacks_of_two_frames_of_reference_are_left_alone(tmp_path):
@@ -181,7 +179,7 @@ def test_a_series_lies_as_its_volume_does(tmp_path, orientation):
 @pytest.mark.parametrize(("edge", "guides"), [(2.9, True), (3.1, False), (5.0, False)])
 def test_an_isotropic_scan_guides_where_it_is_thinner(volume, edge, guides):
     ((_, role),) = roles(volume("FLAIR"), [volume("T1", (edge, edge, edge))])
-    assert (role.what == "guides") == guides and (guides or "not sharp across the slices" in role.why)
+    assert bool(role.rank) == guides and (guides or "not sharp across the slices" in role.why)
 
 
 def test_a_line_says_what_could_guide_where_nobody_asked(volume, tmp_path, caplog):
@@ -266,7 +264,7 @@ def test_whoever_is_scanned_the_own_guide_is_among_the_first_three_candidates(tm
         of = heads(found.values())
         for scan in (one for one in found.values() if one.name.endswith("thick")):
             others = [one for one in found.values() if of[one.source] == of[scan.source]]
-            first = [one.name for one, role in roles(scan, others) if role.what == "guides"][:MOST_GUIDES]
+            first = [one.name for one, role in roles(scan, others) if role.rank][:MOST_GUIDES]
             assert scan.name.replace("thick", "sharp") in first, (layout, scan, first)
 
 
@@ -283,7 +281,7 @@ def test_guides_of_other_sessions_come_last_and_the_nearest_in_time_first(volume
         name: role(own, replace(volume(f"sub-1_{name}", SAGITTAL if "sag" in name else ISOTROPIC).identity, date=day))
         for name, day in days.items()
     }
-    assert all(one.what == "guides" for one in found.values())
+    assert all(one.rank for one in found.values())
     assert sorted(found, key=lambda name: found[name].rank) == list(days)[::-1]
 
 
@@ -384,7 +382,7 @@ def test_times_of_one_contrast_differ_a_little(field, value, alike, volume):
 @pytest.mark.parametrize(("edge", "isotropic"), [(1.29, True), (1.31, False)])
 def test_a_scan_is_isotropic_where_its_edges_are_nearly_alike(volume, edge, isotropic):
     ((_, role),) = roles(volume("FLAIR"), [volume("T1", (1, 1, edge))])
-    assert role.what == "guides" and ("isotropic" in role.why) == isotropic
+    assert role.rank and ("isotropic" in role.why) == isotropic
 
 
 def test_a_name_comes_before_an_id(tmp_path):
@@ -415,7 +413,7 @@ def test_a_date_of_another_form_is_none(volume):
     assert dates == [None] * (len(WRONG) + 1) + [date(2019, 6, 15)] * 2
     scan, other = volume("sub-1_ses-1_T2w").identity, volume("sub-1_ses-2_T1w", ISOTROPIC).identity
     for one in dates:
-        assert role(replace(scan, date=date(2020, 1, 1)), replace(other, date=one)).what == "guides"
+        assert role(replace(scan, date=date(2020, 1, 1)), replace(other, date=one)).rank
 
 
 HEADER = (

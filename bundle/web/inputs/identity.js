@@ -1,20 +1,14 @@
-/** Whose head a scan shows and by which contrast, and so its part beside another: the tables of scripts/inputs/{identity,names,examination}.py. */
+/** Whose head a scan shows and by which contrast: the tables of scripts/inputs/{identity,names}.py. */
 import constants from "../model/constants.js";
 import { filled, g } from "../errors.js";
-import { largestAxis, voxelSpacing } from "../stack/grid.js";
-import { AXES } from "../stack/volume.js";
 import { remarkOn } from "./kinds.js";
-import { alike, contrastOf, firstToken, placeOf, words } from "./names.js";
+import { contrastOf, firstToken, placeOf, words } from "./names.js";
 
 /** @typedef {import("./kinds.js").Said} Said */
 /** @typedef {import("./readers.js").Found} Found */
-/** @typedef {{what: "guides" | "joins" | "is left alone", why: string, rank: number[]}} Role a scan's part beside another; of the least rank is tried first */
 
 /** @type {any} */
-const { ACQUIRED, AGENTS, AMOUNTS, BEST, DENIED, ISOTROPIC, NO, NO_VOLUME, OPEN, PARALLEL, REMARK, SAME_REPETITION, SAME_TIME, THINNER, TIMES, UNEVEN } = {
-  ...constants.identity,
-  ...constants.examination,
-};
+const { ACQUIRED, AGENTS, AMOUNTS, DENIED, NO, NO_VOLUME, REMARK, SAME_REPETITION, SAME_TIME, TIMES, UNEVEN } = constants.identity;
 const { ENHANCED } = constants.headers;
 const { WEIGHTED } = constants.kinds;
 const { MOST } = constants.names;
@@ -130,7 +124,7 @@ export function byTimes([echo, inversion, repetition], isGradient) {
 }
 
 /** Why two scans are not of one contrast by standards; undefined where these leave it open. @type {(one: Identity, other: Identity) => string | undefined} */
-function otherContrast(one, other) {
+export function otherContrast(one, other) {
   if (one.stated.length && other.stated.length && one.stated.join() !== other.stated.join()) return `one is ${one.stated.join(" ")}, the other ${other.stated.join(" ")}`;
   if (one.agent !== other.agent) return "a contrast agent was given before one of them";
   if (one.fatSaturated !== other.fatSaturated) return "one is fat-saturated, the other is not";
@@ -143,40 +137,8 @@ function otherContrast(one, other) {
 }
 
 /** Whether standards call two scans one contrast. @type {(one: Identity, other: Identity) => boolean} */
-function isOneContrast(one, other) {
+export function isOneContrast(one, other) {
   const byTime = [one, other].every(({ times }) => Number.isFinite(times[0] + times[2]));
   const bySuffix = WEIGHTED.includes(one.stated[0]) && one.stated.join() === other.stated.join();
   return (byTime || bySuffix) && otherContrast(one, other) === undefined;
-}
-
-/** A scan's part beside one of thick slices, both of one head: one that is sharp along the slices may guide them. @type {(own: Found, theirs: Found) => Role} */
-export function role(own, theirs) {
-  const alone = (/** @type {string} */ why) => /** @type {Role} */ ({ what: "is left alone", why, rank: [] });
-  const [one, other] = [own.identity, theirs.identity];
-  const isOther = one.session !== other.session;
-  const [mine, edges] = [own, theirs].map(({ scan }) => voxelSpacing(scan.affine));
-  const axes = [own, theirs].map(({ scan }, k) => scan.affine.map((row) => row.slice(0, 3).map((x, axis) => x / [mine, edges][k][axis])));
-  const [thick, itsThick] = [largestAxis(mine), largestAxis(edges)];
-  const near = AXES.map((axis) => Math.abs(AXES.reduce((sum, row) => sum + axes[0][row][thick] * axes[1][row][axis], 0)));
-  const [isTurned, spacing] = [near[itsThick] < PARALLEL, mine[thick]];
-  const said = /** @type {const} */ (["contrast", "named"]).map((key) => [one.shows[key], other.shows[key]]);
-  const [a, b] = said.find(([x, y]) => x && y && x !== y) ?? [];
-  const differ = a ? `one is ${a}, the other ${b}` : "";
-  if (!differ && isOneContrast(one, other)) {
-    if (isTurned && !isOther) return { what: "joins", why: "it has the same contrast and another direction", rank: [] };
-    return alone(`it has the same contrast${isTurned ? "" : " and the same direction"}`);
-  }
-  const [longest, shortest] = [Math.max(...edges), Math.min(...edges)];
-  const best = BEST.includes(other.shows.contrast) ? BEST.indexOf(other.shows.contrast) : BEST.length;
-  const guides = (/** @type {number} */ kind, /** @type {string} */ sharp) => /** @type {Role} */ ({
-    what: "guides",
-    why: `${differ || otherContrast(one, other) || OPEN}; ${sharp}${isOther ? `; it is of session ${other.session.replace(/^ses-/, "")}` : ""}`,
-    rank: [Number(isOther), Number(one.folder !== other.folder), -alike(one.words, other.words), Number(!differ), kind, best, Number(other.agent)],
-  });
-  if (longest <= ISOTROPIC * shortest && longest <= THINNER * spacing) return guides(0, `its voxels of ${g(longest, 2)} mm are isotropic`);
-  if (isTurned && edges[near.indexOf(Math.max(...near))] <= THINNER * spacing) return guides(1, "its slices lie in another direction");
-  if (!isTurned && edges[itsThick] <= THINNER * spacing) {
-    return guides(2, `its slices are ${g(edges[itsThick], 2)} mm apart, not ${g(spacing, 2)} mm`);
-  }
-  return alone(`it is not sharp across the slices: ${g(edges[itsThick], 2)} mm apart`);
 }

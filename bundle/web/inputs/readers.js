@@ -76,7 +76,7 @@ export function checkLone([first, ...others]) {
 export function guideOf(own, found) {
   if (found.length === 1) return found[0];
   const [{ other, role }] = seen(own, found, () => ""); // guides that were given lie anywhere
-  refuse(role.what !== "guides", `none of ${found.length} scans guides ${own.scan.name}. ${other.scan.name}: ${role.why}. Give a guide alone.`);
+  refuse(!role.rank.length, `none of ${found.length} scans guides ${own.scan.name}. ${other.scan.name}: ${role.why}. Give a guide alone.`);
   return other;
 }
 
