@@ -93,7 +93,7 @@ class Spool:
         from scripts.inputs.dicom.select import find_series  # here: they take seconds
 
         try:
-            found = find_series(self.path / "received" / name, None)
+            found = find_series(self.path / "received" / name)
             return any(ends_in_tissue(one.frames) for one in found if not one.skipped)
         except Exception:  # noqa: BLE001  # what is broken is put aside when its turn comes
             return False

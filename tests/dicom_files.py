@@ -132,7 +132,7 @@ def enhanced(images):
 
 
 def taken(source):
-    return [one for one in find_series(source, THIN) if one.skipped is None]
+    return [one for one in find_series(source) if one.skipped is None]
 
 
 def read_only(source):
@@ -142,7 +142,7 @@ def read_only(source):
 
 def verdict(source):
     """Why the only series is skipped."""
-    (series,) = find_series(source, THIN)
+    (series,) = find_series(source)
     return series.skipped
 
 

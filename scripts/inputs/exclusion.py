@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import nibabel as nib
+import numpy as np
 
 from ..errors import logger, only
 from ..files import ANALYZE, ends_as, stem
@@ -33,12 +34,29 @@ def shown(path: Path | dicom.Series, image: Any) -> Verdict:
     return Verdict("none", why) if why else verdict(image.dataobj)
 
 
+def needless(source: Path | dicom.Series, thin: float, image: Any = None) -> str:
+    """Why slices need no rebuilding, by headers and sidecars; empty if they need it.
+
+    Slices that are finer than one edge of their pixels are a reformat of thick slices, which lie along that edge.
+
+    Args:
+        thin: slices no thicker and no farther apart than this, in mm.
+        image: that a file holds.
+    """
+    if isinstance(source, dicom.Series):
+        edges, thickness = source.lies[1], float(np.nan_to_num(source.frames[0].thickness))
+    else:
+        edges, thickness = voxel_spacing(image.affine), float(bids.sidecar_value(source, "SliceThickness")[0] or 0)
+    _, pixel, spacing = sorted(map(float, edges))
+    found = f"{ALREADY_THIN}: slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
+    return found if is_thin(spacing, thickness, pixel, thin) else ""
+
+
 def looked_at(source: Path | dicom.Series, thin: float | None, asked: bool = False, name: str = "") -> Verdict:
     """The verdict on a volume of a folder or a series. Broken ones are scans, and fail when they are read.
 
     Args:
-        thin: slices no thicker and no farther apart than this, in mm, need no rebuilding; None takes them. The headers
-            of a series have said so.
+        thin: of `needless`; None takes thin slices, too.
         asked: whether the user asks for it by its name, whatever it shows.
         name: by which the user may ask for it.
     """
@@ -46,20 +64,17 @@ def looked_at(source: Path | dicom.Series, thin: float | None, asked: bool = Fal
     try:
         if isinstance(source, Path) and ends_as(source, ANALYZE) and not is_header(source):
             return Verdict("none", "it is no header of a volume")
+        if isinstance(source, dicom.Series) and thin is not None and (why := needless(source, thin)):
+            return Verdict("none", why)  # no pixel is read
         with only(logging.ERROR):  # warnings are said when it is rebuilt
             _, image = ScanReader().read(source)
-        if why := no_volume(image):
-            return Verdict("none", f"it {why}")
+        if fault := no_volume(image):
+            return Verdict("none", f"it {fault}")
         found = SCAN if asked else shown(source, image)
         if found.answer == "none":
             return Verdict("none", found.why + (kinds.OVERRIDE.format(name) if name else ""))
-        if isinstance(source, Path) and thin is not None:
-            thickness, _ = bids.sidecar_value(source, "SliceThickness")
-            _, pixel, spacing = sorted(map(float, voxel_spacing(image.affine)))
-            if is_thin(spacing, None if thickness is None else float(thickness), pixel, thin):
-                doubt = f"; {kinds.MARK.format(found.why)}" if found.why else ""
-                slices = f"slices {spacing:.3g} mm apart, pixels of {pixel:.3g} mm"
-                return Verdict("none", f"{ALREADY_THIN}: {slices}{doubt}")
+        if thin is not None and (why := needless(source, thin, image)):
+            return Verdict("none", f"{why}; {kinds.MARK.format(found.why)}" if found.why else why)
     except Exception as error:  # noqa: BLE001  # what is wrong with it is said when it is read
         logger.debug(f"{source if isinstance(source, Path) else source.name}: {error}")
     return found

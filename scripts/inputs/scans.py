@@ -16,7 +16,7 @@ from ..files import ITK, VOLUMES, ends_as, stem, walk
 from ..stack.acquisition import ALREADY_THIN
 from . import bids, dicom
 from .examination import grouped, say_what_could_guide, with_candidates
-from .exclusion import dull, looked_at
+from .exclusion import dull, looked_at, needless
 from .readers import data_file, header_file
 from .sample import built_in_sample
 from .scan import Candidate, Scan
@@ -71,9 +71,8 @@ def _result(output_dir: Path, path: Path) -> Path:
 
 def _dicom(source: Path | Sequence[Path], output_dir: Path, selection: Selection, longest_part: bool) -> list[Scan]:
     found = []
-    for one in dicom.find_series(source, selection.thin, longest_part, selection.asks_for):
-        scan = _series(replace(one, skipped=None) if one.thin else one, output_dir / f"{one.name}_sr")
-        found.append(Found(scan, one.name, skipped=one.skipped or ""))
+    for one in dicom.find_series(source, longest_part, selection.asks_for):
+        found.append(Found(_series(one, output_dir / f"{one.name}_sr"), one.name, skipped=one.skipped or ""))
     return _taken(found, selection)
 
 
@@ -255,8 +254,8 @@ def scan_named(name: str | os.PathLike, option: str, thin: float | None = None, 
         return _volume(header_file(path), path)
     if not os.fspath(name) or not path.exists():
         raise InputError(f"{os.fspath(name)!r} does not exist. Set {option} to a scan, or to a folder with one series.")
-    found = dicom.find_series(path if path.is_dir() else [path], thin, longest_part)
-    taken = [one for one in found if not one.skipped]
+    found = dicom.find_series(path if path.is_dir() else [path], longest_part)
+    taken = [one for one in found if not (one.skipped or (thin is not None and needless(one, thin)))]
     if len(taken) != 1:
         what, names = "DICOM" if thin is None else "thick DICOM", ", ".join(one.name for one in taken) or "none"
         raise InputError(

@@ -111,8 +111,8 @@ ROLES = """
     const paths = entries.filter((one) => one.isFile()).map((one) => `${one.parentPath}/${one.name}`);
     const read = async (name) => ({ name, bytes: new Uint8Array(await readFile(name)) });
     const found = await findScans(await Promise.all(paths.map(read)));
-    for (const own of found)
-      say([own.scan.name, roles(own, found).map(({ other, role }) => [other.scan.name, role.rank.length > 0, role.why])]);"""
+    const shown = ({ other, role }) => [other.scan.name, role.rank.length > 0, role.why];
+    for (const own of found) say([own.scan.name, roles(own, found).map(shown)]);"""
 
 
 def test_the_scans_of_a_study_have_the_roles_that_the_command_gives_them(tmp_path):
@@ -122,7 +122,7 @@ def test_the_scans_of_a_study_have_the_roles_that_the_command_gives_them(tmp_pat
         attributes |= {"SeriesNumber": number, "SeriesInstanceUID": f"1.2.3.{number}", "FrameOfReferenceUID": "1.2.4"}
         save(tmp_path / str(number), mr_slices(voxels, ORIENTATIONS[orientation], spacing=spacing, **attributes))
     own = dict(javascript(ROLES, tmp_path))
-    scans = [Scan(one.name, one, (), tmp_path / one.name) for one in find_series(tmp_path, None)]
+    scans = [Scan(one.name, one, (), tmp_path / one.name) for one in find_series(tmp_path)]
     numbers, of = {scan.name: int(scan.name[:3]) for scan in scans}, heads(scans)
     assert len(own) == len(scans) == len(STUDY)
     for name, parts in own.items():
@@ -156,6 +156,6 @@ def test_a_lost_end_and_the_syntax_of_a_maker_are_said_in_the_commands_words(tmp
     for path in private.iterdir():
         path.write_bytes(path.read_bytes().replace(standard, own))
     said = list(javascript(WARNINGS, lost, whole, private))
-    ((found,), (makers,)) = find_series(lost, None), find_series(private, None)
+    ((found,), (makers,)) = find_series(lost), find_series(private)
     assert found.note.startswith("10 of 17 images are not there") and said[0] == [found.note] and said[1] == []
     assert makers.skipped.replace(str(private), "").replace("/", "") in said[2][0]

@@ -1,6 +1,7 @@
 """BIDS: which sidecar says what, and which scans are taken."""
 
 import logging
+from datetime import date
 
 import numpy as np
 import pytest
@@ -65,6 +66,22 @@ def test_a_broken_inherited_sidecar_is_named(content, tmp_path):
     root = write(tmp_path, **{"T2w.json": content})
     with pytest.raises(InputError, match=r"T2w\.json cannot be read.*remove it"):
         bids.sidecar_value(root / SCAN, "SliceThickness")
+
+
+TABLES = {
+    "sub-01/ses-a/sub-01_ses-a_scans.tsv": "filename\tacq_time\nanat/x.nii\t2019-01-01\n{}\t2020-03-02T10:00:00\n",
+    "sub-01/sub-01_scans.tsv": "filename\tacq_time\nses-a/{}\t2020-03-02\n",
+    "sub-01/sub-01_sessions.tsv": "session_id\tacq_time\nses-b\t2019-01-01\nses-a\t2020-03-02\n",
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_tables_of_a_subject_say_when_a_session_was(table, tmp_path):
+    root = write(tmp_path)
+    add_scan(root, SCAN)
+    (root / table).write_text(TABLES[table].format("/".join(SCAN.split("/")[2:])))
+    assert bids.session_date(root / SCAN) == date(2020, 3, 2)
+    assert bids.session_date(root / SCAN.replace("ses-a", "ses-c")) is None
 
 
 # --- which scans ---

@@ -46,7 +46,7 @@ def series(tmp_path, number, description, orientation="axial", spacing=5.0, **he
     directions = ORIENTATIONS[orientation] if isinstance(orientation, str) else orientation
     images = mr_slices(VOXELS, directions, spacing=spacing, **further | header)
     save(tmp_path / "study" / str(number), images)
-    (found,) = dicom.find_series(tmp_path / "study" / str(number), 1.3)
+    (found,) = dicom.find_series(tmp_path / "study" / str(number))
     return Scan(description, found, (), tmp_path / description)
 
 

@@ -40,7 +40,7 @@ def clock(k):
 def test_dicom_headers_say_the_packages(tmp_path, said):
     images = mr_slices(SLICES, **said)
     save(tmp_path, [images[k] for k in AGAIN])
-    (series,) = find_series([tmp_path], None)
+    (series,) = find_series([tmp_path])
     a = acquired(series)
     assert a.packages == SAID
     assert list(said)[-1] in a.sources["packages"]

@@ -14,7 +14,6 @@ from tqdm import tqdm
 
 from ...errors import InputError, few, logger
 from ...files import ends_as, walk
-from ...stack.acquisition import ALREADY_THIN
 from .. import headers, kinds
 from ..headers import DISTINCTIVE, LABELS, Frame, classic_headers, first_reason, quiet, read_dataset, reason
 from . import policies
@@ -44,11 +43,6 @@ class Series:
     part: int = 1
     note: str = ""
     frames: tuple[Frame, ...] = field(default=(), compare=False, repr=False)
-
-    @property
-    def thin(self) -> bool:
-        """Whether it is skipped because it needs no rebuilding; it may guide other series."""
-        return (self.skipped or "").startswith(ALREADY_THIN)
 
     @cached_property
     def lies(self) -> tuple[np.ndarray, np.ndarray]:
@@ -87,18 +81,16 @@ def _may_be_cut(path: Path) -> bool:
 @quiet()
 def find_series(
     source: str | os.PathLike | Sequence[str | os.PathLike],
-    thin: float | None,
     longest_part: bool = False,
     asked_for: Callable[[str], bool] = lambda name: False,
 ) -> list[Series]:
-    """Groups DICOM files into volumes and says which of them are stacks of thick MR slices.
+    """Groups DICOM files into volumes and says which of them are stacks of MR slices.
 
     Files are grouped by SeriesInstanceUID. Series that are parts of one stack are joined (`acquisitions`), and each
     group is split into volumes (`stacks`). Objects that are no images count as no part of their series.
 
     Args:
         source: a folder, searched at any depth; a file; or a list of them.
-        thin: slices that are no thicker and no farther apart than this, in mm, need no rebuilding; None takes them.
         longest_part: of a stack that lacks slices, take the longest part that lacks none, not all, which is refused.
         asked_for: whether the user asks for a series by its name, whatever its header says that it shows.
     """
@@ -129,7 +121,7 @@ def find_series(
             series.append(Series(path.name, ((path, 0),), f"{path} cannot be read as DICOM ({reason(error)})"))
     for frames in [*acquisitions(list(by_series.values())), *objects.values()]:
         frames = [replace(frame, shows=None) if asked_for(frame.name) else frame for frame in frames]
-        parts = list(stacks(frames, thin, longest_part))
+        parts = list(stacks(frames, longest_part))
         count, number = Counter(_name(members) for members, *_ in parts), Counter[str]()
         for part, (members, skipped, note) in enumerate(parts, start=1):
             number[name := _name(members)] += 1

@@ -12,7 +12,6 @@ import numpy as np
 
 from ...errors import few
 from ...stack import grid
-from ...stack.acquisition import ALREADY_THIN, is_thin
 from .. import kinds
 from ..headers import CONTRAST, DISTINCTIVE, LABELS, UNSAID, Frame, numbers, patient, value
 from .pixels import alike_across, copies
@@ -36,15 +35,8 @@ NUMBERS = {"EchoTime", "InversionTime", "DiffusionBValue", "RepetitionTime", "Fl
 One = TypeVar("One")
 
 
-def stacks(
-    frames: list[Frame], thin: float | None, longest_part: bool
-) -> Iterator[tuple[list[Frame], str | None, str]]:
-    """Splits the images of one acquisition into volumes: images, the reason to skip them or None, and a note.
-
-    Args:
-        frames: of `acquisitions`.
-        thin, longest_part: see `select.find_series`.
-    """
+def stacks(frames: list[Frame], longest_part: bool) -> Iterator[tuple[list[Frame], str | None, str]]:
+    """Splits images of one of `acquisitions` into volumes: images, the reason to skip them or None, and a note."""
     if two_persons(frames):
         yield frames, "slices of two persons, by PatientName and PatientID. Export the series of each person again", ""
         return
@@ -78,7 +70,7 @@ def stacks(
             yield stack, f"{len(volumes)} volumes at one place: a dynamic, functional or diffusion series", ""
         else:
             for volume in volumes:
-                yield described(volume, thin, longest_part)
+                yield described(volume, longest_part)
 
 
 def acquisitions(series: Sequence[list[Frame]]) -> list[list[Frame]]:
@@ -195,13 +187,13 @@ def different(frames: Sequence[Frame], attribute: str) -> list[str]:
     return ordered[:1] + [b for a, b in pairwise(ordered) if float(b) > SAME_VALUE * float(a)]
 
 
-def described(frames: list[Frame], thin: float | None, longest_part: bool) -> tuple[list[Frame], str | None, str]:
+def described(frames: list[Frame], longest_part: bool) -> tuple[list[Frame], str | None, str]:
     """A stack, the reason to skip it or None, and a note."""
     if why := _contrasts(frames) or _not_one(frames, longest_part):
         return frames, why, ""
     kept, note = _unbroken(frames) if longest_part else (frames, "")
     joined, mixed = _labels(kept)
-    return kept, mixed or _needless(kept, thin), " ".join(filter(None, (note, joined)))
+    return kept, mixed, " ".join(filter(None, (note, joined)))
 
 
 def _contrasts(frames: Sequence[Frame]) -> str | None:
@@ -259,18 +251,6 @@ def _not_one(frames: list[Frame], longest_part: bool) -> str | None:
     at_once = int(np.median([*map(len, images)]))  # copies of a file are one
     if at_once > 1 and not copies(frames):
         return f"{at_once} images at each place, which no attribute tells apart: an ASL, functional or repeated series"
-    return None
-
-
-def _needless(frames: list[Frame], thin: float | None) -> str | None:
-    """Why a stack need not be rebuilt; None if it needs it.
-
-    Slices that are finer than one edge of their pixels are a reformat of thick slices, which lie along that edge.
-    """
-    pitch, pixel = spacing(frames), float(frames[0].plane[6:].max())
-    _, finer, largest = sorted([pitch, *frames[0].plane[6:]])
-    if thin is not None and is_thin(float(largest), float(np.nan_to_num(frames[0].thickness)), float(finer), thin):
-        return f"{ALREADY_THIN}: slices {pitch:.3g} mm apart, pixels of {pixel:.3g} mm"
     return None
 
 

@@ -90,10 +90,10 @@ def test_vendors_have_b_values_of_their_own(tmp_path, voxels, group, creator, el
 
 def test_images_without_a_b_value_in_a_diffusion_series_are_of_it(tmp_path, voxels):
     images = mr_slices(voxels) + mr_slices(voxels, DiffusionBValue=1000.0)
-    (found,) = find_series(save(tmp_path / "classic", images), THIN)
+    (found,) = find_series(save(tmp_path / "classic", images))
     assert found.skipped.startswith("a diffusion series") and len(found.images) == 12
     images = mr_slices(voxels) + mr_slices(voxels, ImageType=["ORIGINAL", "PRIMARY", "DIFFUSION", "NONE"])
-    (found,) = find_series(save(tmp_path / "multi-frame", [enhanced(images)]), THIN)
+    (found,) = find_series(save(tmp_path / "multi-frame", [enhanced(images)]))
     assert found.skipped.startswith("a diffusion series") and len(found.images) == 12
 
 
@@ -103,7 +103,7 @@ def test_images_without_a_b_value_in_a_diffusion_series_are_of_it(tmp_path, voxe
 )
 def test_a_series_that_is_asked_for_by_name_is_taken_whatever_it_says_that_it_shows(tmp_path, voxels, attributes):
     folder = save(tmp_path / "in", mr_slices(voxels, **attributes))
-    (skipped,) = find_series(folder, THIN)
+    (skipped,) = find_series(folder)
     name = re.search("--include (.*) takes it nevertheless", skipped.skipped)[1]
     (item,) = scans(folder, tmp_path / "out", Selection(THIN, include=name))
     np.testing.assert_array_equal(read_series(item.source).dataobj, voxels)
@@ -130,7 +130,7 @@ def test_sidecars_are_looked_at_as_headers_are(fields, reason):
 
 def test_a_map_among_the_frames_of_a_multi_frame_image_is_skipped(tmp_path, voxels):
     images = mr_slices(voxels) + mr_slices(voxels, ImageType=["DERIVED", "PRIMARY", "DIFFUSION", "ADC"])
-    skipped, taken_one = find_series(save(tmp_path, [enhanced(images)]), THIN)
+    skipped, taken_one = find_series(save(tmp_path, [enhanced(images)]))
     assert skipped.skipped.startswith("parametric maps, not anatomy: ADC") and len(skipped.images) == 6
     np.testing.assert_array_equal(read_series(taken_one).dataobj, voxels)
 

@@ -10,7 +10,7 @@ from pydicom import uid
 from scripts.errors import InputError
 from scripts.inputs.dicom import find_series, read_series
 from scripts.stack import grid
-from tests.dicom_files import ORIENTATIONS, SHAPE, THIN, enhanced, mr_slices, read_only, save, world
+from tests.dicom_files import ORIENTATIONS, SHAPE, enhanced, mr_slices, read_only, save, world
 
 # --- geometry ---
 
@@ -181,7 +181,7 @@ def test_the_median_of_thicknesses_is_used_and_their_range_is_warned_of(first, t
 
 
 def test_a_skipped_series_is_not_read(tmp_path, voxels):
-    (series,) = find_series(save(tmp_path, mr_slices(voxels[:, :, :2])), THIN)
+    (series,) = find_series(save(tmp_path, mr_slices(voxels[:, :, :2])))
     with pytest.raises(InputError, match="was skipped: fewer than 3 slices"):
         read_series(series)
 

@@ -12,7 +12,7 @@ from pydicom import Dataset
 from scripts.errors import InputError
 from scripts.inputs.dicom import find_series, read_series
 from scripts.outputs.dicom import write_series
-from tests.dicom_files import SHAPE, THIN, derived, images_of, mr_slices, rebuilt, save, taken
+from tests.dicom_files import SHAPE, derived, images_of, mr_slices, rebuilt, save, taken
 
 # --- intensities ---
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path, voxels):
     hole[0, 0, 0] = np.nan
     with pytest.raises(InputError, match="NaN or infinite"):
         write_series(tmp_path / "sr", hole, volume.affine, source, "1", "key")
-    (odd,) = find_series(save(tmp_path / "odd", mr_slices(voxels, PhotometricInterpretation="NONSENSE")), THIN)
+    (odd,) = find_series(save(tmp_path / "odd", mr_slices(voxels, PhotometricInterpretation="NONSENSE")))
     with pytest.raises(ValueError):
         write_series(tmp_path / "sr", volume.dataobj, volume.affine, odd, "1", "key")
     shutil.rmtree(tmp_path / "source")
