@@ -14,7 +14,7 @@ from ..stack.contents import SCAN, Verdict, verdict
 from ..stack.grid import voxel_spacing
 from ..stack.spectra import INTERPOLATED, interpolated
 from . import bids, dicom, kinds
-from .readers import ScanReader, is_header, no_volume
+from .readers import ScanReader, no_volume, pair
 from .scan import Scan
 
 
@@ -23,14 +23,12 @@ def shown(path: Path | dicom.Series, image: Any) -> Verdict:
     if isinstance(path, dicom.Series):  # whose headers leave it open
         return verdict(image.dataobj)
     fields = bids.sidecar(path)
-    said = kinds.of_sidecar(fields) or kinds.localizer(min(image.shape[:3]), fields)
-    reasons = (
-        path.with_name(f"{stem(path.name)}.bval").is_file()
-        and f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it",
-        said and f"its sidecar says: {said}",
-        isinstance(image, nib.Nifti1Pair) and kinds.of_intent(int(image.header["intent_code"])),
-    )
-    why = next((one for one in reasons if isinstance(one, str)), "")
+    if path.with_name(f"{stem(path.name)}.bval").is_file():
+        why: str | None = f"{kinds.DIFFUSION_SERIES}, whose b-values lie beside it"
+    elif said := kinds.of_sidecar(fields) or kinds.localizer(min(image.shape[:3]), fields):
+        why = f"its sidecar says: {said}"
+    else:
+        why = kinds.of_intent(int(image.header["intent_code"])) if isinstance(image, nib.Nifti1Pair) else None
     return Verdict("none", why) if why else verdict(image.dataobj)
 
 
@@ -62,8 +60,8 @@ def looked_at(source: Path | dicom.Series, thin: float | None, asked: bool = Fal
     """
     found = SCAN
     try:
-        if isinstance(source, Path) and ends_as(source, ANALYZE) and not is_header(source):
-            return Verdict("none", "it is no header of a volume")
+        if isinstance(source, Path) and ends_as(source, ANALYZE) and len(pair(source)) == 1:
+            return Verdict("none", "the other file of its pair, .hdr or .img, is not beside it")
         if isinstance(source, dicom.Series) and thin is not None and (why := needless(source, thin)):
             return Verdict("none", why)  # no pixel is read
         with only(logging.ERROR):  # warnings are said when it is rebuilt

@@ -16,7 +16,7 @@ from monai.utils import ensure_tuple, optional_import
 from nibabel.spatialimages import HeaderDataError, SpatialImage
 
 from ..errors import InputError
-from ..files import ITK, VOLUMES, ends_as, unfetched
+from ..files import ANALYZE, ITK, VOLUMES, ends_as, unfetched
 from ..stack.grid import MAX_SHEAR, shear_angle, voxel_spacing
 from . import dicom
 
@@ -85,25 +85,11 @@ class ScanReader(ImageReader):
         return array, {**meta, **extra}
 
 
-def is_header(path: Path) -> bool:
-    """Whether a file named `.hdr` is the header of a NIfTI or Analyze volume: such a file begins with its length."""
-    try:
-        with open(path, "rb") as file:
-            start = file.read(4)
-    except OSError:
-        return True  # what is wrong is said when it is read
-    return _length(start) in (348, 540)
-
-
-def _length(start: bytes) -> int:
-    """The length of a NIfTI header, which its first four bytes say in either order."""
-    return min(int.from_bytes(start, order) for order in ("little", "big"))
-
-
-def header_file(path: Path) -> Path:
-    """The `.hdr` file of a NIfTI pair of which `path` may be the `.img` file; `path` itself of others."""
-    headers = [path.with_suffix(ending) for ending in (".hdr", ".HDR")] if ends_as(path, (".img",)) else []
-    return next((header for header in headers if header.is_file()), path)
+def pair(path: Path) -> list[Path]:
+    """Header and voxels of a NIfTI pair, by the path of either, as far as they are there; else the path alone."""
+    ways = [(ending, ending.upper()) for ending in ANALYZE] if ends_as(path, ANALYZE) else []
+    found = [next(filter(Path.is_file, map(path.with_suffix, endings)), None) for endings in ways]
+    return [one for one in found if one] or [path]
 
 
 def no_volume(image: Any) -> str | None:
@@ -179,7 +165,8 @@ def _check_extensions(path: Path) -> None:
     """Refuses a packed NIfTI whose header would unpack to more than `EXTENSIONS`; nibabel reads it by its own sizes."""
     with gzip.open(path) as file:
         start = file.read(4)
-        kind = nib.Nifti2Header if _length(start) == nib.Nifti2Header.sizeof_hdr else nib.Nifti1Header
+        second = 540 in (int.from_bytes(start, order) for order in ("little", "big"))
+        kind = nib.Nifti2Header if second else nib.Nifti1Header
         start += file.read(kind.sizeof_hdr)  # and the four bytes that say whether there are extensions
         if start[kind.sizeof_hdr :].strip(b"\0"):
             try:

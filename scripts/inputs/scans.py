@@ -17,7 +17,7 @@ from ..stack.acquisition import ALREADY_THIN
 from . import bids, dicom
 from .examination import grouped, say_what_could_guide, with_candidates
 from .exclusion import dull, looked_at, needless
-from .readers import data_file, header_file
+from .readers import data_file, pair
 from .sample import built_in_sample
 from .scan import Candidate, Scan
 from .selection import Selection
@@ -52,12 +52,10 @@ def _taken(found: Sequence[Found], selection: Selection) -> list[Scan]:
 
 def _volume(path: Path, result: Path) -> Scan:
     data: list[Path | None] = []
-    if ends_as(path, (".hdr",)):
-        data = [path.with_suffix(ending) for ending in (".img", ".IMG")]
-    elif ends_as(path, ITK):
+    if ends_as(path, ITK):
         with suppress(InputError, OSError):  # which the reader says
             data = [data_file(path)]
-    files = (path, *(one for one in (*data, *bids.sidecars(path)) if one and one.is_file()))
+    files = (*pair(path), *(one for one in (*data, *bids.sidecars(path)) if one and one.is_file()))
     return Scan(printable(str(path)), path, files, result)
 
 
@@ -96,7 +94,7 @@ def _folder(root: Path, output_dir: Path, selection: Selection, longest_part: bo
             name = path.relative_to(root)
             if stem(path.name).endswith(("_sr", "_sr_error")):
                 logger.info(f"{path} is skipped: its name ends in _sr, as those of results do.")
-            elif header_file(path) == path:
+            elif pair(path)[0] == path:
                 found.append(Found(_volume(path, _result(output_dir, name)), name.as_posix()))
     return _taken(found, selection) + _dicom(root, output_dir, selection, longest_part)
 
@@ -208,7 +206,7 @@ def scans(
         elif not path.is_file():
             raise InputError(f"{path} does not exist. Set the input to a scan, a folder, or a list of them.")
         elif ends_as(path, VOLUMES):
-            path = header_file(path)
+            path = pair(path)[0]
             groups.append([_volume(path, _result(folder, Path(path.name)))] if selection.takes(path.name) else [])
             roots.append(path.parent)
         elif dicom.is_dicom(path):
@@ -251,7 +249,7 @@ def scan_named(name: str | os.PathLike, option: str, thin: float | None = None, 
     """The scan that an option names: a file, or a folder with one DICOM series, thick unless `thin` is None."""
     path = Path(name)
     if path.is_file() and ends_as(path, VOLUMES):
-        return _volume(header_file(path), path)
+        return _volume(pair(path)[0], path)
     if not os.fspath(name) or not path.exists():
         raise InputError(f"{os.fspath(name)!r} does not exist. Set {option} to a scan, or to a folder with one series.")
     found = dicom.find_series(path if path.is_dir() else [path], longest_part)
