@@ -12,23 +12,17 @@ FLOATS = ("FloatPixelData", "DoubleFloatPixelData")
 MR_IMAGES = (uid.MRImageStorage, uid.EnhancedMRImageStorage, uid.LegacyConvertedEnhancedMRImageStorage)
 
 
-def _kind(header: Dataset) -> uid.UID:
-    return uid.UID(value(header, "SOPClassUID", ""))
+def _other_kind(header: Dataset) -> str | None:
+    kind = uid.UID(value(header, "SOPClassUID", ""))
+    named = f"objects of a maker's own kind ({kind})" if kind and kind.is_private else kind.name
+    return None if kind in MR_IMAGES else named or "objects without SOPClassUID"
 
 
-def _name(kind: uid.UID) -> str:
-    return f"objects of a maker's own kind ({kind})" if kind and kind.is_private else kind.name
-
-
-def _no_geometry(header: Dataset) -> Any:
-    asked = {"ImagePositionPatient": 3, "ImageOrientationPatient": 6, "PixelSpacing": 2}
-    return any(np.isnan(numbers(header, keyword, count)).any() for keyword, count in asked.items())
-
-
-def _broken_plane(header: Dataset) -> Any:
+def _no_plane(header: Dataset) -> bool:
     directions = numbers(header, "ImageOrientationPatient", 6).reshape(2, 3)
-    cosines = directions @ directions.T
-    return abs(cosines - np.eye(2)).max() > 0.01 or numbers(header, "PixelSpacing", 2).min() <= 0
+    turned = abs(directions @ directions.T - np.eye(2)).max() <= 0.01  # NaN, of missing numbers, is not
+    placed = np.isfinite(numbers(header, "ImagePositionPatient", 3)).all()
+    return not (turned and placed and numbers(header, "PixelSpacing", 2).min() > 0)
 
 
 def _broken_intensities(header: Dataset) -> Any:
@@ -49,20 +43,14 @@ MAKERS_SYNTAX = (
     "such as Explicit VR Little Endian"
 )
 OBJECTS: Policies = {  # that are no grey MR images, whatever their series: raw data, reports, screenshots
-    "secondary captures, which are screenshots or scanned pages": lambda image: (
-        "Secondary Capture" in _kind(image).name
-    ),
     "not MR: the modality is {}": lambda image: (found := value(image, "Modality", "missing")) != "MR" and found,
     "colour images": lambda image: (
-        _kind(image) == uid.EnhancedMRColorImageStorage
-        or value(image, "PhotometricInterpretation", "MONOCHROME2") not in ("MONOCHROME1", "MONOCHROME2")
+        value(image, "PhotometricInterpretation", "MONOCHROME2") not in ("MONOCHROME1", "MONOCHROME2")
     ),
     "inverted images (MONOCHROME1), whose smallest intensity is the brightest: export them as MONOCHROME2": (
         lambda image: value(image, "PhotometricInterpretation") == "MONOCHROME1"
     ),
-    "no MR images but {}": lambda image: (
-        _kind(image) not in MR_IMAGES and (_name(_kind(image)) or "objects without SOPClassUID")
-    ),
+    "no MR images but {}": _other_kind,
 }
 FORMS: Policies = {
     MAKERS_SYNTAX: lambda image: (found := image.file_meta.TransferSyntaxUID).is_private and found,
@@ -73,8 +61,8 @@ FORMS: Policies = {
         "PixelData" not in image and ", ".join(one for one in FLOATS if one in image)
     ),
     "no pixel data": lambda image: "PixelData" not in image,
-    "missing geometry: ImagePositionPatient, ImageOrientationPatient or PixelSpacing": _no_geometry,
-    "broken geometry: ImageOrientationPatient is no pair of directions or PixelSpacing is not positive": _broken_plane,
+    "missing or broken geometry: ImagePositionPatient, ImageOrientationPatient (two directions) or PixelSpacing "
+    "(above 0)": _no_plane,
     "broken intensities: RescaleSlope or RescaleIntercept is no number, or the slope is 0": _broken_intensities,
     "compressed as {}, which needs a decoder: pip install python-gdcm, or decompress the files": _needs_decoder,
 }

@@ -33,7 +33,7 @@ from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdic
         ({"AcquisitionContrast": "DIFFUSION"}, "a diffusion series"),
         ({"ScanningSequence": ["EP", "SE"]}, "echo-planar images"),
         ({"BodyPartExamined": "LSPINE"}, "not a head: BodyPartExamined is LSPINE"),
-        ({"SOPClassUID": uid.SecondaryCaptureImageStorage}, "secondary captures, which are screenshots"),
+        ({"SOPClassUID": uid.SecondaryCaptureImageStorage}, "no MR images but Secondary Capture Image Storage"),
         ({"SOPClassUID": uid.MRSpectroscopyStorage}, "no MR images but MR Spectroscopy Storage"),
         ({"PhotometricInterpretation": "RGB"}, "colour images"),
         ({"ImageOrientationPatient": [1, 0, 0, 0, 0, 0]}, "broken geometry"),
