@@ -185,11 +185,14 @@ def test_a_rounded_quaternion_does_not_hide_a_good_sform(tmp_path):
 
 def test_bright_values_that_were_stored_as_negative_ones_are_unwrapped(tmp_path):
     bright = 60000 * smooth_head((20, 20, 20)).numpy() / 1200
+    spot = np.where(bright > 25000, -10000, 10000).astype(np.int16)
+    spot[10, 10, 10] = 32767  # no single voxel decides
     some = np.where(np.arange(bright.size).reshape(bright.shape) % 5, 32000, 100)
     for name, voxels, wrapped in (
         ("unsigned", bright.astype(np.uint16).astype(np.int16), True),
         ("ct", (bright / 20 - 1000).astype(np.int16), False),
         ("sharp", np.where(bright > 25000, -10000, 10000).astype(np.int16), False),
+        ("a spot", spot, False),
         ("both ends", np.where(bright > 25000, -32768, 32767).astype(np.int16), False),
         ("negative air", np.where(bright > 25000, some, -32000).astype(np.int16), False),
     ):

@@ -27,6 +27,7 @@ from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdic
         ({"ImageType": ["DERIVED", "PRIMARY", "T2 MAP", "T2", "SE"]}, "maps, not anatomy: T2MAP"),
         ({"ImageType": ["ORIGINAL", "PRIMARY", "ASL", "NONE"]}, "perfusion images"),
         ({"ArterialSpinLabelingContrast": "PSEUDOCONTINUOUS"}, "perfusion images"),
+        ({"AcquisitionContrast": "PERFUSION"}, "perfusion images"),
         ({"ImageType": ["DERIVED", "PRIMARY", "MNIP", "ND", "NORM"]}, "projections, not slices"),
         ({"VolumeBasedCalculationTechnique": "MIN_IP"}, "projections, not slices"),
         ({"SequenceName": "*ep_b0"}, "a diffusion series"),
