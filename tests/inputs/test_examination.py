@@ -17,7 +17,7 @@ from scripts.inputs import bids, dicom
 from scripts.inputs.examination import MOST_GUIDES, grouped, role, roles, say_what_could_guide
 from scripts.inputs.identity import AMOUNTS, by_times
 from scripts.inputs.identity import TIMES as TIMES_READ
-from scripts.inputs.names import contrast_of, of_files
+from scripts.inputs.names import alike, contrast_of, of_files
 from scripts.inputs.scan import Scan, heads
 from scripts.inputs.scans import scans as find_scans
 from scripts.inputs.selection import Selection
@@ -104,6 +104,13 @@ def test_what_is_named_goes_together_but_for_what_a_standard_calls_another_contr
     found = grouped(scans, scans)
     assert [[one.name for one in scan.each] for scan in found] == [["acq-pre_T1w", "FLAIR"], ["late"]]
     assert "late is rebuilt alone, not with acq-pre_T1w: a contrast agent was given before one of them." in log.messages
+    found = grouped(scans, scans, "late*")
+    assert [[one.name for one in scan.each] for scan in found] == [["late"], ["acq-pre_T1w"], ["FLAIR"]]
+
+
+def test_names_are_alike_by_the_words_that_they_begin_or_end_with():
+    pairs = [("a b x", "a b"), ("x sag", "y z sag"), ("a b", "b a"), ("a", "")]
+    assert [alike(one.split(), other.split()) for one, other in pairs] == [2, 1, 0, 0]
 
 
 def test_stacks_of_bids_join_by_suffix_and_entities(volume):
@@ -217,6 +224,7 @@ PEOPLE = [  # files, each head's with a blank between, heads with a stroke
     "山田_T2 山田_T1 | Иванов_T2",
     "T2WI T1WI mp2rage_UNI T1w_defaced T1增强",
     "FLAIR_anna FLAIR_ben T1_anna T1_ben",  # a contrast's word is nobody's
+    "T1 T2 brain",
     "T2/anna T1/anna | T2/ben T1/ben",
     "T1w_defaced/anna T2WI/anna | T2WI/ben",
     "anna/T1 anna/T2 | ben/T1 ben/T2",
