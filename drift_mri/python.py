@@ -161,7 +161,7 @@ def _rebuild(
     from .scripts.inputs.scan import Scan  # type: ignore[import-not-found]
     from .scripts.inputs.scans import takes_longest_part  # type: ignore[import-not-found]
     from .scripts.method.origin import Origin  # type: ignore[import-not-found]
-    from .scripts.outputs.record import describe, describe_check  # type: ignore[import-not-found]
+    from .scripts.outputs.record import asked_check, describe, describe_check  # type: ignore[import-not-found]
     from .scripts.outputs.results import nifti_image  # type: ignore[import-not-found]
 
     stamps = (Path(file).stat().st_mtime for file in (config, ckpt_path) if file is not None and Path(file).is_file())
@@ -188,7 +188,8 @@ def _rebuild(
     name = str(rebuilt.slices.meta["filename_or_obj"])
     origin = Origin.of(network)
     made = {"Network": origin.entry(), "WeightsSHA256": origin.weights, "Version": parser["_meta_"]["version"]}
-    made |= {"check": describe_check(rebuilder.checked(measured), measured)} if rebuilder.check else {}
+    if rebuilder.check:
+        made["check"] = describe_check(rebuilder.checked(measured), measured, asked_check(rebuilder))
     record = describe(Scan(name, Path(name), (), Path(name)), rebuilt, rebuilder.error_maps, origin, **made)
     result.record = record.replaced(Warnings=[as_arguments(one) for one in record["Warnings"]])
     if rebuilt.error_map is not None:
