@@ -89,14 +89,15 @@ function complain(error) {
   $("#mistake").scrollIntoView({ block: "nearest" });
 }
 
-/** The guides to choose among: scans of the same files, of which the best is chosen, none, and files that were given for it. @type {(others: any[]) => void} */
+/** The guides to choose among: scans of the same files, of which the best is chosen, none, and files that were given for it.
+ * @type {(others: (import("../inputs/examination.js").Role & {name: string, number: number})[]) => void} */
 function offer(others) {
-  const guides = others.filter(({ what }) => what === "guides");
+  const guides = others.filter(({ rank }) => rank.length);
   fields.guided_by.replaceChildren(new Option("none", ""), ...guides.map(({ name, number }) => new Option(name, String(number))));
   fields.guided_by.selectedIndex = Math.min(guides.length, 1);
   if (guide.length) fields.guided_by.add(new Option(guide.length > 1 ? folderOf(guide) : guide[0].name, OWN, true, true));
-  const said = (/** @type {any} */ { name, what, why }) => `${name} ${what === "guides" ? "can guide" : "is no guide"}: ${why}.`;
-  $("#beside").replaceChildren(...others.map((other) => element("li", said(other))));
+  const said = others.map(({ name, why, rank }) => `${name} ${rank.length ? "can guide" : "is no guide"}: ${why}.`);
+  $("#beside").replaceChildren(...said.map((line) => element("li", line)));
 }
 
 /** Files, and where they lie in what was dropped or chosen, which a worker could not ask them. @type {(given: any[]) => {file: File, path: string}[]} */
