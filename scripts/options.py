@@ -171,9 +171,8 @@ OPTIONS: dict[str, Option] = {
     ),
     "sharp": Option(
         *("method", "switch"),
-        "take the flow to its end: a result as sharp as a scan. Its detail is drawn from what heads look like: PSNR "
-        "falls, lesions may be drawn or lost (docs/limits.md), and it takes longer; for weights whose card has "
-        "sharp_n_max, which those of this release lack",
+        "take the flow beyond the mean: a result nearly as sharp as a scan. Its detail is drawn from what heads look "
+        "like: PSNR falls, lesions may be drawn or lost (docs/limits.md), and it takes longer",
         of_scan=True,
     ),
     "isotropic": Option(

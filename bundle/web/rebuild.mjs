@@ -15,7 +15,7 @@ import { place } from "./rebuild/guide.js";
 import { rebuild } from "./rebuild/inferer.js";
 import { loadNetworks } from "./rebuild/networks.js";
 import { checked } from "./rebuild/reduced_resolution.js";
-import { mostSteps } from "./rebuild/schedule.js";
+import { velocityOf } from "./rebuild/schedule.js";
 import { settle } from "./stack/acquisition.js";
 
 const USAGE = "node rebuild.mjs SCAN OUT.nii.gz|OUT.zip [--slice_thickness MM] [--target_thickness MM] [--slice_axis 0|1|2] [--noise auto|PERCENT] [--sharp] [--guide SCAN] [--check] [--threads N]";
@@ -77,8 +77,8 @@ async function main() {
   const found = only(thickOf(await read(source, out)));
   const scan = await taken(found);
   refuse(/zip$/i.test(out) && !found.part, `${scan.name} is no DICOM: expected a result that ends in .nii.gz.`);
-  const [acquisition, flow] = [settle(scan, given), { sharp: values.sharp ?? false }];
-  mostSteps(flow.sharp);
+  const [acquisition, sharp] = [settle(scan, given), values.sharp ?? false];
+  velocityOf(sharp); // or it is refused
   for (const [name, [fact, from]] of Object.entries(facts(acquisition, scan.affine))) console.error(`${name}: ${fact} (${from})`);
   for (const warning of acquisition.warnings) console.error(`warning: ${scan.name}: ${warning}`);
   await writing(out, async () => {
@@ -88,10 +88,10 @@ async function main() {
   const workers = Array.from({ length: threads(values.threads ?? "1") }, () => new Worker(new URL(import.meta.url)));
   const networks = workers.map((one) => /** @type {any} */ (wrap(endpoint(one))));
   try {
-    if (values.check) console.error((await checked(scan, acquisition, networks, undefined, flow)).said);
+    if (values.check) console.error((await checked(scan, acquisition, networks, undefined, sharp)).said);
     const beside = values.guide === undefined ? undefined : guideOf(found, await read(values.guide, out));
-    const guide = beside && (await place(await taken(beside), scan, acquisition, networks, undefined, flow));
-    const result = await rebuild(scan, acquisition, networks, undefined, guide, flow);
+    const guide = beside && (await place(await taken(beside), scan, acquisition, networks));
+    const result = await rebuild(scan, acquisition, networks, undefined, guide, sharp);
     const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, await sha256(found, beside), guide);
     const made = await (/zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part, record.Warnings, beside) : writeNifti(result.volume, result.affine, scan.header));
     await writing(out, () => writeWhole({ [out]: made, [out.replace(ENDING, ".json")]: `${JSON.stringify(record, null, 1)}\n` }));

@@ -61,12 +61,6 @@ interface Options {
   noise?: number;
 }
 
-/** How far the flow is followed: to its end, or by so many steps; else by those of the card. */
-interface Flow {
-  sharp?: boolean;
-  steps?: number;
-}
-
 /** A file as a user gives it. */
 interface NamedBytes {
   name: string;

@@ -188,10 +188,13 @@ class Drift(nn.Module):
         modulation = self.velocity.modulation(thickness.repeat(steps, 1), t)
         return modulation.reshape(steps, rows, modulation.shape[1])
 
-    def refine(self, x: Tensor, modulations: Tensor, times: Tensor) -> Tensor:
-        """Runs the flow from stage 1's estimate `x`, `(B, 1, H, W)`, under given modulations."""
+    def refine(self, x: Tensor, modulations: Tensor, times: Tensor, factor: float = 1.0) -> Tensor:
+        """Runs the flow from stage 1's estimate `x`, `(B, 1, H, W)`, under given modulations.
+
+        The velocity counts `factor` times, see `forward`.
+        """
         for n in range(times.shape[0] - 1):
-            x = euler_step(x, self.velocity.at(x, modulations[n]), times[n], times[n + 1])
+            x = euler_step(x, factor * self.velocity.at(x, modulations[n]), times[n], times[n + 1])
         return x
 
     def forward(
@@ -203,6 +206,7 @@ class Drift(nn.Module):
         guide: Tensor | None = None,
         guide_slices: Tensor | None = None,
         guide_share: Tensor | None = None,
+        factor: float = 1.0,
     ) -> Tensor:
         """Sharpens a batch of planes.
 
@@ -216,6 +220,8 @@ class Drift(nn.Module):
             rows: `(B or 1, R)`, for stage 1 on the measured slices alone: see there. Without them the result has the
                 rows of the image.
             guide, guide_slices, guide_share: for stage 1 on the measured slices alone: see there.
+            factor: on the velocity. 1 is the paper's flow, which stays near the mean of the images that fit; more
+                leads further away from stage 1's estimate, to more detail.
 
         Returns:
             `(B, 1, H, W)`, with rows `(B, 1, R, W)`.
@@ -225,4 +231,4 @@ class Drift(nn.Module):
             thickness[:, 4:] = 0.0
         x = self.apn(image, thickness, rows, guide, guide_slices, guide_share)
         x = x.to(image.dtype)  # where autocast is on: in bfloat16 small steps vanish
-        return x if times is None else self.refine(x, self.modulations(thickness, times), times)
+        return x if times is None else self.refine(x, self.modulations(thickness, times), times, factor)

@@ -16,6 +16,7 @@ from ..files import sha256, whole_file
 from .calibration import Calibration, Foretelling
 
 MOST_STEPS = 100  # of Euler; the paper takes up to 15
+FASTEST = 10.0  # of the flow, over its own velocity
 ERROR = "error."  # begins the names of the third network's weights
 LOADED = "loaded_weights"  # attribute of a network: hash of its weights file, and the version that the file's card says
 
@@ -32,7 +33,8 @@ class Card:
         max_thickness: largest slice thickness, mm.
         spacing_ratio: least and largest slice spacing / slice thickness.
         n_max: Euler steps at most, of AIS; 1 to 100.
-        sharp_n_max: the same for `--sharp`, which takes the flow further; None for weights that are not made for it.
+        sharp_velocity: the factor of `--sharp` on the flow's velocity, 1 to 10; None for weights that are not made for
+            sharp results.
         guide_share: of the training pairs that had a guide, 0 to 1.
         sha256: of the weights file. `write_card` fills it in.
         error_map: turns the third network's numbers into error maps; None where no map can be made.
@@ -49,7 +51,7 @@ class Card:
     n_max: int
     guide_share: float = 0.0
     sha256: str = ""
-    sharp_n_max: int | None = None
+    sharp_velocity: float | None = None
     error_map: Calibration | None = None
     sharp_error_map: Calibration | None = None
     foretelling: Foretelling | None = None
@@ -64,12 +66,11 @@ class Card:
             object.__setattr__(self, name, (float(value[0]), float(value[1])))
         if not (is_number(self.max_thickness) and self.max_thickness > 0):
             raise InputError(f"max_thickness is {self.max_thickness!r}: expected a positive number.")
-        for name in ("n_max", "sharp_n_max"):
-            value = getattr(self, name)
-            if value is None and name == "sharp_n_max":
-                continue
-            if type(value) is not int or not 0 < value <= MOST_STEPS:
-                raise InputError(f"{name} is {value!r}: expected a whole number from 1 to {MOST_STEPS}.")
+        if type(self.n_max) is not int or not 0 < self.n_max <= MOST_STEPS:
+            raise InputError(f"n_max is {self.n_max!r}: expected a whole number from 1 to {MOST_STEPS}.")
+        fast = self.sharp_velocity
+        if fast is not None and not (is_number(fast, 1) and fast <= FASTEST):
+            raise InputError(f"sharp_velocity is {fast!r}: expected a number from 1 to {FASTEST:g}, or null.")
         if not is_number(self.guide_share, 0) or self.guide_share > 1:
             raise InputError(f"guide_share is {self.guide_share!r}: expected a number from 0 to 1.")
         for name in ("version", "size", "sha256"):
@@ -94,7 +95,7 @@ class Card:
 
 
 def card_of_run(card: Card, sharp: bool | str) -> Card:
-    """The card as a run takes it: with `sharp` its `n_max` and its `error_map` are those of sharp results.
+    """The card as a run takes it: with `sharp` its `error_map` is that of sharp results.
 
     The gain that a scan's own slices foretell belongs to the default: nothing calibrates that of sharp results.
 
@@ -106,12 +107,12 @@ def card_of_run(card: Card, sharp: bool | str) -> Card:
     """
     if not flag("sharp", sharp):
         return card
-    if card.sharp_n_max is None:
+    if card.sharp_velocity is None:
         raise InputError(
-            "sharp is true, and the card of these weights has no sharp_n_max: they are not made for sharp results. "
+            "sharp is true, and the card of these weights has no sharp_velocity: they are not made for sharp results. "
             "Leave out --sharp, or set --ckpt_path to weights whose card has it."
         )
-    return replace(card, n_max=card.sharp_n_max, error_map=card.sharp_error_map, foretelling=None)
+    return replace(card, error_map=card.sharp_error_map, foretelling=None)
 
 
 def card_path(path: str | os.PathLike) -> Path:

@@ -36,7 +36,7 @@ LARGEST_RATIO = 1000.0  # stands for infinity, which JSON does not know
 CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
 SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
 UNTESTED = "None: nothing was rebuilt, or the slices have too few pixels to be acquired again."
-SHARP = "{steps} to the end of the flow; detail is {detail}. PSNR falls, and lesions may be drawn or lost."
+SHARP = "{steps} beyond the mean; detail is {detail}. PSNR falls, and lesions may be drawn or lost."
 GUIDE_PLACED = (
     "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
     "{Likeness:.2f}; it saw {Share:.0%} of the head"

@@ -172,13 +172,16 @@ class DriftInferer(PlaneInferer):
         n_max: most steps of AIS; 1 for one step at any thickness.
         deblocked: steps from slice to slice in flat tissue become ramps (`deblocking.deblock`), whether or not the
             result was reconciled.
-        sharp: `n_max` takes the flow to its end (`weights.card_of_run`): results say that their detail is drawn.
+        sharp: the velocity counts `sharp_velocity` times, which leads beyond the mean of the images that fit. Results
+            say that their detail is drawn.
+        sharp_velocity: a factor, 1 or more; without `sharp` it may be null, and changes nothing.
     """
 
     steps: int | None = None
     n_max: int = N_MAX
     deblocked: bool = False
     sharp: bool = False
+    sharp_velocity: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,12 +190,12 @@ class DriftInferer(PlaneInferer):
             raise InputError(f"steps is {self.steps!r}: expected a whole number, or null for AIS. Set inferer::steps.")
         if not is_whole(self.n_max, N_MIN):
             raise InputError(f"n_max is {self.n_max!r}: expected a whole number, {N_MIN} or more. Set inferer::n_max.")
-        if self.sharp and self.steps is not None:
+        if not is_number(self.sharp_velocity, 1) and (self.sharp or self.sharp_velocity is not None):
             raise InputError(
-                f"sharp is true, and steps is {self.steps}: AIS counts the steps to the end of the flow. Leave out "
-                "--sharp or inferer::steps."
+                f"sharp_velocity is {self.sharp_velocity!r}: expected a number, 1 or more. Set inferer::sharp_velocity."
             )
         self.settings |= {"steps": self.steps, "n_max": self.n_max, "deblocked": self.deblocked, "sharp": self.sharp}
+        self.settings["sharp_velocity"] = self.sharp_velocity
 
     @property
     def draft(self) -> "DriftInferer":
@@ -201,8 +204,13 @@ class DriftInferer(PlaneInferer):
 
     @property
     def mean(self) -> "DriftInferer":
-        """The method without drawn detail: a single Euler step over the whole path leads to the mean."""
-        return replace(self, steps=1, sharp=False) if self.sharp else self
+        """The method without drawn detail."""
+        return replace(self, sharp=False)
+
+    @property
+    def factor(self) -> float:
+        """The factor on the velocity."""
+        return self.sharp_velocity or 1.0 if self.sharp else 1.0
 
     def steps_for(self, acquisition: Acquisition) -> tuple[int, str]:
         """Euler steps for a stack thicker than its target: of the option, one for every thickness, or AIS."""
@@ -211,7 +219,7 @@ class DriftInferer(PlaneInferer):
         if self.n_max == 1:
             return 1, "N_max = 1"
         thickness, target = acquisition.slice_thickness, acquisition.target_spacing
-        source = f"AIS, PAD = {pad(thickness, target):.3f}{', the option sharp' * self.sharp}"
+        source = f"AIS, PAD = {pad(thickness, target):.3f}"
         return ais_steps(thickness, target, self.n_max), source
 
     def stage1(  # type: ignore[override]  # of one network alone
@@ -255,7 +263,9 @@ class DriftInferer(PlaneInferer):
         a, device = slices.acquisition, families[0].device
         times = euler_times(self.steps_for(a)[0]).to(device, torch.float32)
         thickness = slices.lengths((a.slice_axis + 1) % 3)[:, :2].to(device)  # no pixel counts
-        return [self.by_windows(planes, partial(network, thickness=thickness, times=times)) for planes in families]
+        faster = {"factor": self.factor} if self.sharp else {}  # a network of one's own takes none
+        method = partial(network, thickness=thickness, times=times, **faster)
+        return [self.by_windows(planes, method) for planes in families]
 
     def flow(  # type: ignore[override]  # of one network alone
         self, head: Tensor, others: Sequence[int], slices: Slices, network: Drift
@@ -267,7 +277,9 @@ class DriftInferer(PlaneInferer):
             return head
         modulations = network.modulations(slices.lengths(others[0]).to(device), times)  # no pixel counts
         for n, other in zip(range(len(times) - 1), cycle(others)):
-            step = partial(network.refine, modulations=modulations[n : n + 1], times=times[n : n + 2])
+            step = partial(
+                network.refine, modulations=modulations[n : n + 1], times=times[n : n + 2], factor=self.factor
+            )
             planes = self.by_windows(planes_of(head, a.slice_axis, other).to(device), step)
             head = planes[:, 0].movedim((1, 2), (a.slice_axis, other)).cpu()
         return head

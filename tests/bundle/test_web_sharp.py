@@ -14,38 +14,20 @@ from pydicom import dcmread
 
 import drift_mri
 from drift_mri.command import main
-from scripts.method.schedule import ais_steps
 from scripts.method.weights import read_card, write_card
 from tests.browser import needs_chromium
-from tests.bundle.test_web import FLOAT32, HEAD, NODE, ROOT, assert_same, axial, exported, head, in_node, pytestmark
+from tests.bundle.test_web import FLOAT32, HEAD, NODE, ROOT, assert_same, axial, exported, head, pytestmark
 from tests.bundle.test_web_dicom import assert_alike
 from tests.bundle.test_web_guide import copied
 from tests.bundle.test_web_page import Page, Server
 from tests.dicom_files import mr_slices, save
 
 __all__ = ["exported", "pytestmark"]
-MOST = 4  # steps: 3 of them at 4 mm, where the default takes one
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    """The weights that ship, whose card says that their flow leads on."""
-    path = shutil.copy(ROOT / "models" / "model.pt", tmp_path_factory.mktemp("weights") / "model.pt")
-    write_card(path, replace(read_card(ROOT / "models" / "model.pt"), sharp_n_max=MOST))
-    return path
 
 
 @pytest.fixture(scope="module")
 def program(exported, tmp_path_factory):
-    """The page's modules with that card: the networks are the same."""
-    folder = tmp_path_factory.mktemp("program") / "web"
-    program = copied(folder)
-    constants = folder / "model" / "constants.js"
-    text = constants.read_text()
-    assert text.count('"sharp_n_max":') == 1
-    constants.unlink()
-    constants.write_text(re.sub(r'"sharp_n_max":[^,}]*', f'"sharp_n_max":{MOST}', text))
-    return program
+    return copied(tmp_path_factory.mktemp("program") / "web")
 
 
 def run(program, *given):
@@ -53,24 +35,24 @@ def run(program, *given):
     assert done.returncode == 0, done.stderr
 
 
-def test_node_makes_the_volume_and_the_record_of_python(tmp_path, program, weights):
+def test_node_makes_the_volume_and_the_record_of_python(tmp_path, program):
     path, out = tmp_path / "scan.nii.gz", tmp_path / "scan_sr.nii.gz"
     nib.save(nib.Nifti1Image(HEAD, axial()), path)
-    plain, sharp = (drift_mri.rebuild(path, config=FLOAT32, ckpt_path=weights, sharp=sharp) for sharp in (False, True))
+    plain, sharp = (drift_mri.rebuild(path, config=FLOAT32, sharp=sharp) for sharp in (False, True))
     run(program, path, out, "--sharp")
     assert_same(nib.load(out), sharp, HEAD)
     assert np.abs(sharp.get_fdata() - plain.get_fdata()).max() > 1, "the steps matter"
     record, theirs = json.loads((tmp_path / "scan_sr.json").read_text()), json.loads(json.dumps(sharp.record))
-    assert ais_steps(4.0, 1.0, MOST) == 3 and theirs["Sharp"].startswith("3 Euler steps")
+    assert theirs["Sharp"].startswith("4 Euler steps beyond the mean")
     for name in ("Description", "Sharp", "Facts"):
         assert record[name] == theirs[name], name
-    assert (record["Settings"]["sharp"], record["Settings"]["n_max"]) == (True, MOST)
+    assert record["Settings"] == theirs["Settings"]
 
 
-def test_the_derived_series_is_that_of_the_command(tmp_path, program, weights):
+def test_the_derived_series_is_that_of_the_command(tmp_path, program):
     save(tmp_path / "dicom", mr_slices(head().astype(np.uint16), SeriesDescription="x" * 60))
     run(program, tmp_path / "dicom", tmp_path / "out.zip", "--sharp")
-    given = ["--output_format", "dicom", "--config", str(FLOAT32), "--ckpt_path", str(weights), "--sharp"]
+    given = ["--output_format", "dicom", "--config", str(FLOAT32), "--sharp"]
     main([str(tmp_path / "dicom"), "-o", str(tmp_path / "py"), *given])
     with zipfile.ZipFile(tmp_path / "out.zip") as packed:
         packed.extractall(tmp_path / "js")
@@ -91,14 +73,19 @@ def test_the_page_offers_it_and_says_what_was_made(tmp_path, program):
         page.click("[name=sharp]")
         page.rebuild()
         drawn, made = (page.evaluate(f"document.querySelector('#{name}').innerText") for name in ("drawn", "made_with"))
-        assert drawn.startswith("Sharp: 3 Euler steps to the end of the flow") and "detail drawn" in made
+        assert drawn.startswith("Sharp: 4 Euler steps beyond the mean") and "detail drawn" in made
 
 
-def test_weights_whose_flow_leads_no_further_are_refused_in_the_words_of_python(tmp_path, exported, refusal):
-    if read_card(ROOT / "models" / "model.pt").sharp_n_max is not None:
-        pytest.skip("the flow of the weights that ship leads on")
+def test_weights_whose_card_has_no_velocity_are_refused_in_the_words_of_python(tmp_path, program, refusal):
+    constants = program.with_name("model") / "constants.js"
+    text, path = constants.read_text(), shutil.copy(ROOT / "models" / "model.pt", tmp_path / "model.pt")
+    constants.unlink()  # it may be a link
+    constants.write_text(re.sub(r'"sharp_velocity":[^,}]*', '"sharp_velocity":null', text, count=1))
+    write_card(path, replace(read_card(ROOT / "models" / "model.pt"), sharp_velocity=None))
     nib.save(nib.Nifti1Image(HEAD, axial()), tmp_path / "scan.nii")
-    done = in_node(tmp_path / "scan.nii", tmp_path / "out" / "scan_sr.nii.gz", "--sharp")
-    said = refusal(main, [str(tmp_path / "scan.nii"), "-o", str(tmp_path / "py"), "--sharp"])
+    given = [NODE, program, tmp_path / "scan.nii", tmp_path / "out" / "scan_sr.nii.gz", "--sharp"]
+    done = subprocess.run([*map(str, given)], capture_output=True, text=True, timeout=600)
+    constants.write_text(text)
+    said = refusal(main, [str(tmp_path / "scan.nii"), "-o", str(tmp_path / "py"), "--sharp", "--ckpt_path", str(path)])
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == f"error: {said}"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["scan.nii"]
+    assert not (tmp_path / "out").exists() and not (tmp_path / "py").exists()

@@ -43,8 +43,8 @@ def images(count=2, seed=0, dtype=torch.float64):
     return torch.randn(count, 1, 4, 6, generator=generator, dtype=dtype)
 
 
-def integrate(velocity, x, times):
-    return networks.Drift(Identity(), velocity)(x, torch.ones(1, 2, dtype=x.dtype), times.to(x))
+def integrate(velocity, x, times, **given):
+    return networks.Drift(Identity(), velocity)(x, torch.ones(1, 2, dtype=x.dtype), times.to(x), **given)
 
 
 def distribution(t, alpha):
@@ -91,6 +91,14 @@ def test_euler_converges_with_first_order():
     errors = [(integrate(decay, x, t) - exact).abs().max().item() for t in times]
     for coarse, fine in pairwise(errors):
         assert coarse / fine == pytest.approx(2, rel=0.06)
+
+
+def test_a_factor_on_the_velocity_leads_as_far_as_a_longer_time():
+    """A field that knows no time: three times the velocity to 1 is the velocity to 3."""
+    x, times = images(), schedule.euler_times(7)
+    faster = integrate(decay, x, times, factor=3.0)
+    torch.testing.assert_close(faster, integrate(decay, x, 3 * times))
+    torch.testing.assert_close(integrate(decay, x, times, factor=1.0), integrate(decay, x, times), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.5, 2.0, 3.0])

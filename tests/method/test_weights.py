@@ -108,9 +108,9 @@ def test_a_card_survives_a_round_trip_and_holds_the_hash_of_its_weights(tmp_path
     assert weights.read_card(path) == replace(CARD, sha256=sha256([path]))
 
 
-def test_with_sharp_a_run_goes_by_its_steps_and_its_calibration(tmp_path):
+def test_with_sharp_a_run_goes_by_its_own_calibration(tmp_path):
     wider = replace(CALIBRATION, thicknesses=[2 * one for one in CALIBRATION.thicknesses])
-    card = replace(CARD, sharp_n_max=9, error_map=CALIBRATION, foretelling=Foretelling(1.0, 0.5, 0.2))
+    card = replace(CARD, sharp_velocity=2.0, error_map=CALIBRATION, foretelling=Foretelling(1.0, 0.5, 0.2))
     both = replace(card, sharp_error_map=wider)
     weights.write_card(path := saved(tmp_path, drift().state_dict()), both)
     both = replace(both, sha256=sha256([path]))
@@ -118,8 +118,8 @@ def test_with_sharp_a_run_goes_by_its_steps_and_its_calibration(tmp_path):
     assert weights.card_of_run(both, "false") is both
     for one, error_map in ((card, None), (both, wider)):
         sharp = weights.card_of_run(one, True)
-        assert (sharp.n_max, sharp.error_map, sharp.foretelling) == (9, error_map, None)
-    with pytest.raises(InputError, match="no sharp_n_max"):
+        assert (sharp.error_map, sharp.foretelling) == (error_map, None)
+    with pytest.raises(InputError, match="no sharp_velocity"):
         weights.card_of_run(CARD, True)
 
 
@@ -136,7 +136,7 @@ WRONG = {  # field of a card -> what it cannot hold
     "pixel_range": ([0.5], [0.0, 1.0]),
     "max_thickness": ("7", -7),
     "n_max": (True, 101, 0, 2.5),
-    "sharp_n_max": (True, 101, 0, 2.5),
+    "sharp_velocity": (True, 11, 0.5, "2"),
     "sharp_error_map": (3, {"people": []}),
     "version": (0.5,),
 }

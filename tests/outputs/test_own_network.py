@@ -60,7 +60,7 @@ def test_a_network_without_a_flow_is_refused_sharp(config, tmp_path, write_nifti
     """The card beside the shipped weights may have steps for it."""
     scan, card = write_nifti(np.ones((24, 26, 8)), np.diag([1.0, 1.0, 4.0, 1.0]), "scan.nii.gz"), tmp_path / "model.pt"
     card.write_bytes((ROOT / "models" / "model.pt").read_bytes())
-    write_card(card, replace(read_card(ROOT / "models" / "model.pt"), sharp_n_max=4))
+    write_card(card, replace(read_card(ROOT / "models" / "model.pt"), sharp_velocity=2.0))
     with pytest.raises(InputError, match=r"sharp is true, and the network is my_module\.MyNetwork.*Leave out sharp"):
         rebuild(scan, config=config, ckpt_path=card, sharp=True)
 

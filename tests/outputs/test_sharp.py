@@ -1,4 +1,4 @@
-"""The option sharp: the steps and the calibration of its own on the card, and all that a result says of them."""
+"""The option sharp: the velocity and the calibration of its own on the card, and all that a result says of them."""
 
 import html
 import json
@@ -24,9 +24,12 @@ from tests.method.test_networks import perturb
 from tests.volumes import smooth_head
 
 PLAIN = replace(CARD, n_max=2, error_map=CALIBRATION, foretelling=Foretelling(14.0, 0.5, 0.25))
-LEADS_ON = replace(PLAIN, sharp_n_max=9)
+LEADS_ON = replace(PLAIN, n_max=9, sharp_velocity=3.0)
 STEPS = 7  # 9 x 0.75, at 4 mm
-OF_CARD = {"inferer::n_max": "$@run_card.n_max"}  # as inference.yaml has it, and the fixture's bundle has not
+OF_CARD = {  # as inference.yaml has it, and the fixture's bundle has not
+    "inferer::n_max": "$@card.n_max",
+    "inferer::sharp_velocity": "$@run_card.sharp_velocity",
+}
 DRAWN = "detail is drawn from what heads look like"
 
 
@@ -36,7 +39,7 @@ def able(bundle):
     save_weights(perturb(with_error()), bundle.weights, LEADS_ON, torch.float32)
 
     def run(source, **given):
-        bundle(source, **OF_CARD, **given)
+        bundle(source, **{**OF_CARD, **given})
 
     run.out, run.weights = bundle.out, bundle.weights
     return run
@@ -60,30 +63,30 @@ def voxels(folder):
     return np.asarray(nib.load(folder / "scan_sr.nii.gz").dataobj)
 
 
-def test_it_takes_the_steps_of_the_card_and_record_page_and_index_say_so(head, able):
+def test_it_takes_the_velocity_of_the_card_and_record_page_and_index_say_so(head, able):
     able(head)
     said, plain = record(able.out), voxels(able.out)
-    assert "Sharp" not in said and (said["Settings"]["sharp"], said["Settings"]["n_max"]) == (False, 2)
-    assert "end of its flow" not in (able.out / "index.html").read_text()
+    assert "Sharp" not in said and said["Settings"]["sharp"] is False
+    assert "beyond the mean" not in (able.out / "index.html").read_text()
     able(head, sharp=True, report=True)
     assert outcomes(able.out) == ["rebuilt"], "another setting makes another result"
     said, sharp = record(able.out), voxels(able.out)
-    assert (said["Settings"]["sharp"], said["Settings"]["n_max"], said["Summary"]["steps"]) == (True, 9, STEPS)
+    assert (said["Settings"]["sharp"], said["Settings"]["sharp_velocity"]) == (True, 3.0)
     assert f", sharp, in {STEPS} Euler steps" in said["Description"]
     assert said["Description"].endswith(f": {DRAWN}, not measured.")
-    assert said["Sharp"].startswith(f"{STEPS} Euler steps to the end of the flow; {DRAWN}.")
-    assert said["Facts"]["steps"] == [str(STEPS), "AIS, PAD = 0.750, the option sharp"]
+    assert said["Sharp"].startswith(f"{STEPS} Euler steps beyond the mean; {DRAWN}.")
+    assert said["Facts"]["steps"] == [str(STEPS), "AIS, PAD = 0.750"]
     assert summary(able.out)[0]["steps"] == str(STEPS)
     page, index = (html.unescape((able.out / name).read_text()) for name in ("scan_sr.html", "index.html"))
     assert f"Sharp: {said['Sharp']}" in page
     methods = " ".join(index.partition("For a methods section")[2].partition("</details>")[0].split())
-    assert f"in {STEPS} Euler steps, to the end of its flow, which draws detail from what heads look like." in methods
+    assert f"in {STEPS} Euler steps, beyond the mean, which draws detail from what heads look like." in methods
     assert "Detail between the slices is drawn, not measured." in methods
     able(head, sharp="true", report=True)
     assert outcomes(able.out) == ["complete already"]
-    able(head, **{"inferer::steps": STEPS})
-    assert outcomes(able.out) == ["rebuilt"] and "Sharp" not in record(able.out)
-    np.testing.assert_array_equal(voxels(able.out), sharp, "the same flow, in as many steps")
+    able(head, sharp=True, **{"inferer::sharp_velocity": 1})
+    assert outcomes(able.out) == ["rebuilt"] and "Sharp" in record(able.out)
+    np.testing.assert_array_equal(voxels(able.out), plain, "the same flow")
     assert not np.array_equal(sharp, plain)
 
 
@@ -93,7 +96,7 @@ def test_a_dry_run_says_steps_and_cost_and_that_a_copy_has_none(head, able, writ
         able([head, copy], sharp=True, dry_run="json")
     rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["will rebuild"]["steps"] == STEPS
-    assert f"sharp: {STEPS} Euler steps to the end of the flow; {DRAWN}" in rows["will rebuild"]["why"]
+    assert f"sharp: {STEPS} Euler steps beyond the mean; {DRAWN}" in rows["will rebuild"]["why"]
     assert rows["will copy"]["steps"] == 0 and "sharp" not in rows["will copy"]["why"]
     able(copy, sharp=True)
     said = record(able.out, "copy")
@@ -101,9 +104,9 @@ def test_a_dry_run_says_steps_and_cost_and_that_a_copy_has_none(head, able, writ
 
 
 REFUSED = {
-    "weights that are not made for it": (PLAIN, {}, "the card of these weights has no sharp_n_max"),
+    "weights that are not made for it": (PLAIN, {}, "the card of these weights has no sharp_velocity"),
     "an error map that nothing calibrates": (LEADS_ON, {"error_map": True}, "Leave out --error_map or --sharp"),
-    "steps of one's own": (LEADS_ON, {"inferer::steps": 3}, "sharp is true, and steps is 3"),
+    "a velocity that leads back": (LEADS_ON, {"inferer::sharp_velocity": 0.5}, "sharp_velocity is 0.5"),
     "a word": (LEADS_ON, {"sharp": "much"}, "sharp is 'much'"),
 }
 

@@ -34,7 +34,7 @@ class Pointwise(nn.Module):
 class StageOne(networks.Drift):
     """The APN of a `Drift` alone; remembers in which precision the flow would begin."""
 
-    def refine(self, x, modulations, times):
+    def refine(self, x, modulations, times, factor):
         self.began = x.dtype
         return x
 

@@ -43,7 +43,7 @@ def drift():
 
 
 @torch.no_grad()
-def by_loop(image, drift, others, steps=0, guide=None):
+def by_loop(image, drift, others, steps=0, guide=None, factor=1.0):
     """Plane by plane, in the scan's units: stage 1 of each family and, in one window, a step along either in turn."""
     measured, a = arrays(image)
     volumes = [] if guide is None else [guide.as_tensor()[0], acquire(guide.as_tensor()[0], a)]
@@ -70,7 +70,7 @@ def by_loop(image, drift, others, steps=0, guide=None):
         other = others[n % len(others)]
         t, told, normal = torch.tensor([n / steps]), lengths[:, [0, 1, 4]], 3 - a.slice_axis - other
         planes = [p if a.slice_axis < other else p.T for p in volume.unbind(normal)]
-        moved = [plane + drift.velocity(plane[None, None], told, t)[0, 0] / steps for plane in planes]
+        moved = [plane + factor * drift.velocity(plane[None, None], told, t)[0, 0] / steps for plane in planes]
         volume = torch.stack([p if a.slice_axis < other else p.T for p in moved], normal)
     return ((volume + 1) / 2 * (high - low) + low).clamp(min=0)
 
@@ -87,6 +87,8 @@ def test_agreement_with_a_plain_loop(axis, steps, drift):
     both = of_box(DriftInferer(24, steps=steps, both_planes=True, **OWN)(image, drift))
     close(both, by_loop(image, drift, others, steps))
     assert (one - both).abs().max() > 1
+    sharp = DriftInferer(24, steps=steps, both_planes=True, sharp=True, sharp_velocity=2.5, **OWN)(image, drift)
+    close(of_box(sharp), by_loop(image, drift, others, steps, factor=2.5))
 
 
 def test_planes_in_calls_of_any_size_give_one_result(drift, monkeypatch):

@@ -210,11 +210,11 @@ def test_a_sharp_inferer_calibrates_its_own_and_the_card_keeps_both(write_nifti,
     network = Drift(SliceProjectionNetwork((6, 8), (1, 1), 4, 4), VelocityNetwork((4, 8), 8), ErrorPatternNetwork())
     network, path = perturb(network, scale=0.03), tmp_path / "weights.pt"
     torch.save(network.state_dict(), path)
-    write_card(path, replace(CARD, sharp_n_max=8))
+    write_card(path, replace(CARD, sharp_velocity=3.0))
     volume = {"label": str(write_nifti(phantom, np.eye(4))), "sharp_axes": (0, 1), "subject": "held out"}
     for sharp in (False, True):
         before = read_card(path)
-        inferer = DriftInferer(64, both_planes=True, spread=True, n_max=8 if sharp else 1, sharp=sharp)
+        inferer = DriftInferer(64, both_planes=True, spread=True, n_max=4, sharp=sharp, sharp_velocity=3.0)
         calibrate(network, str(path), inferer, "cpu", [volume], [], [4.0], 0)
         after, mine = read_card(path), "sharp_error_map" if sharp else "error_map"
         assert replace(after, **{mine: None}) == replace(before, **{mine: None}) and getattr(before, mine) is None

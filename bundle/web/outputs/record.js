@@ -3,7 +3,6 @@ import constants from "../model/constants.js";
 import { f, filled, g } from "../errors.js";
 import { difference, relativeRmse, rms } from "../rebuild/consistency.js";
 import { warning } from "../rebuild/coverage.js";
-import { mostSteps } from "../rebuild/schedule.js";
 import { atTarget } from "../stack/acquisition.js";
 import { planeName } from "../stack/grid.js";
 import { intensityRange } from "../stack/intensity.js";
@@ -32,7 +31,7 @@ export const ranBy = (release = "") => `DRIFT${release && " "}${release}, ${cons
 /** A number of steps in words. @type {(count: number) => string} */
 const eulerSteps = (count) => `${count} Euler step${count === 1 ? "" : "s"}`;
 
-/** Whether detail is drawn: the flow was followed to its end. @type {(result: {steps: number, sharp: boolean}) => boolean} */
+/** Whether detail is drawn: the flow was followed beyond the mean. @type {(result: {steps: number, sharp: boolean}) => boolean} */
 export const isDrawn = ({ steps, sharp }) => sharp && steps > 0;
 
 /** The origin of detail. @type {(result: {steps: number, sharp: boolean}) => string} */
@@ -79,7 +78,7 @@ export function describe(given, a, result, device, input, guide) {
     Network: { Description: ranBy(), Class: "scripts.method.networks.Drift", WeightsVersion: constants.card.version },
     WeightsSHA256: constants.release.weights,
     Release: constants.release.version.split(".").slice(0, 2).join("."),
-    Settings: { ...constants.inferer, n_max: mostSteps(sharp), sharp, noise: a.noise === undefined ? "auto" : rounded(100 * a.noise, 6) },
+    Settings: { ...constants.inferer, sharp, noise: a.noise === undefined ? "auto" : rounded(100 * a.noise, 6) },
     Version: constants.release.version,
     Device: device,
   };

@@ -209,7 +209,7 @@ function progressOf(isLatest) {
 function check() {
   return attempt("Loading the networks ...", 0, async (isLatest) => {
     const [made, { tasks }] = [await settle(), await current()];
-    const { said, isWorth } = await tasks.check(fields.gpu.checked, threads(), { sharp: fields.sharp.checked }, progressOf(isLatest));
+    const { said, isWorth } = await tasks.check(fields.gpu.checked, threads(), fields.sharp.checked, progressOf(isLatest));
     if (!isLatest()) return;
     [checkedWith, $("#checked").textContent, $("#checked").className] = [testedBy(made), said, isWorth ? "" : "doubtful"];
     $("#checked").hidden = false;
@@ -225,7 +225,7 @@ function rebuild() {
     const [made, { tasks, scan }] = [await settle(), await current()];
     const early = async (/** @type {any} */ volumes) => isLatest() && preview(made, { ...volumes, measured: scan.measured }, scan);
     try {
-      const volumes = await tasks.rebuild(fields.gpu.checked, threads(), { sharp: fields.sharp.checked }, chosenGuide(), progressOf(isLatest), proxy(early));
+      const volumes = await tasks.rebuild(fields.gpu.checked, threads(), fields.sharp.checked, chosenGuide(), progressOf(isLatest), proxy(early));
       if (isLatest()) await show(made, { ...volumes, measured: scan.measured }, scan);
     } finally {
       if (isLatest()) withdraw();

@@ -64,13 +64,13 @@ async function byNetworks(gpu, threads, act) {
 }
 
 /** The scan rebuilt by networks. Its guide is one of the same files, by its number, or given.
- * @type {(networks: Networks[], gpu: boolean, flow: Flow, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
-async function rebuilt(networks, gpu, flow, guide, progress, preview) {
+ * @type {(networks: Networks[], gpu: boolean, sharp: boolean, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
+async function rebuilt(networks, gpu, sharp, guide, progress, preview) {
   const begun = performance.now();
   const beside = guide === undefined ? undefined : typeof guide === "number" ? found[guide] : guideOf(own, await scansOf(guide));
   const before = !beside ? 0 : isSharp(/** @type {Scan} */ (beside.scan)) ? 0.1 : 0.5; // of the work; a guide of thick slices is rebuilt itself
   if (beside) progress(0);
-  const placed = beside && (await place(await taken(beside), scan, acquisition, networks, (share) => progress(share * before), flow));
+  const placed = beside && (await place(await taken(beside), scan, acquisition, networks, (share) => progress(share * before)));
   /** @type {Promise<Uint8Array> | undefined} */
   let spline;
   const splined = () => (spline ??= writeNifti(cubic(scan.volume, acquisition), fineAffine(scan.affine, acquisition), scan.header));
@@ -80,7 +80,7 @@ async function rebuilt(networks, gpu, flow, guide, progress, preview) {
   const result = await rebuild(scan, acquisition, networks, (share, early) => {
     progress(before + share * (1 - before));
     if (early && performance.now() - begun > SOON) show(early());
-  }, placed, flow);
+  }, placed, sharp);
   const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${networks.length} threads of the processor`}`;
   const record = describe(scan, acquisition, result, device, await sha256(own, beside), placed);
   return {
@@ -105,7 +105,7 @@ const tasks = {
     const chosen = thickOf(found)[k];
     [scan, own] = [await taken(chosen), chosen]; // both, or where it is broken neither
     const { low, high } = intensityRange(scan.volume);
-    const facts = { name: scan.name, shape: scan.volume.shape, guided: constants.card.guide_share > 0, leadsOn: constants.card.sharp_n_max !== null };
+    const facts = { name: scan.name, shape: scan.volume.shape, guided: constants.card.guide_share > 0, leadsOn: constants.card.sharp_velocity !== null };
     return { ...facts, low, high, measured: await writeNifti(scan.volume, scan.affine, scan.header) };
   },
 
@@ -120,11 +120,11 @@ const tasks = {
     return { facts: facts(acquisition, scan.affine), warnings: acquisition.warnings, isIdle: atTarget(acquisition) };
   },
 
-  /** @type {(gpu: boolean, threads: number, flow: Flow, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
-  rebuild: (gpu, threads, flow, guide, progress, preview) =>
-    byNetworks(gpu, threads, (networks) => rebuilt(networks, gpu, flow, guide, progress, preview)),
+  /** @type {(gpu: boolean, threads: number, sharp: boolean, guide: Given | number | undefined, progress: (share: number) => void, preview: (volumes: object) => void) => Promise<object>} */
+  rebuild: (gpu, threads, sharp, guide, progress, preview) =>
+    byNetworks(gpu, threads, (networks) => rebuilt(networks, gpu, sharp, guide, progress, preview)),
 
-  /** The test on the scan's own slices. @type {(gpu: boolean, threads: number, flow: Flow, progress: (share: number) => void) => Promise<{said: string, isWorth: boolean}>} */
-  check: (gpu, threads, flow, progress) => byNetworks(gpu, threads, (networks) => checked(scan, acquisition, networks, progress, flow)),
+  /** The test on the scan's own slices. @type {(gpu: boolean, threads: number, sharp: boolean, progress: (share: number) => void) => Promise<{said: string, isWorth: boolean}>} */
+  check: (gpu, threads, sharp, progress) => byNetworks(gpu, threads, (networks) => checked(scan, acquisition, networks, progress, sharp)),
 };
 expose(tasks);

@@ -41,15 +41,15 @@ export function isSharp(guide) {
 }
 
 /** A guide beside the scan that it guides. One of thick slices is rebuilt first, which is the first half of the work; drawn detail would guide, too.
- * @type {(guide: Scan, scan: Scan, a: Acquisition, networks: Networks[], progress?: (share: number) => void, flow?: Flow) => Promise<Guide>} */
-export async function place(guide, scan, a, networks, progress, flow) {
+ * @type {(guide: Scan, scan: Scan, a: Acquisition, networks: Networks[], progress?: (share: number) => void) => Promise<Guide>} */
+export async function place(guide, scan, a, networks, progress) {
   refuse(
     !(constants.card.guide_share > 0),
     "these weights were trained without guides: a guide would change nothing. Leave out the guide, or set --ckpt_path to " +
       "weights that were trained with them.",
   );
   const own = settled(guide);
-  const moving = isSharp(guide) ? guide : await rebuild(guide, own, networks, progress, undefined, flow?.sharp ? { steps: 1 } : flow);
+  const moving = isSharp(guide) ? guide : await rebuild(guide, own, networks, progress);
   const [measured] = evened(scan.volume, a.sliceAxis);
   const spline = cubic(signalOf(measured, intensityRange(measured)), a);
   const fixed = { volume: map(spline, (x) => Math.max(x, 0)), affine: fineAffine(scan.affine, a) }; // undershoot

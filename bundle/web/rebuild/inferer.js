@@ -12,11 +12,12 @@ import constants from "../model/constants.js";
 import { reconcile } from "./consistency.js";
 import { deblock } from "./deblocking.js";
 import { weighFamilies } from "./families.js";
-import { stepsFor } from "./schedule.js";
+import { stepsFor, velocityOf } from "./schedule.js";
 import { byWindows, inTurns, signalBox } from "./windows.js";
 
 const COST = { alone: 1.4, guided: 1.9 }; // of stage 1, over that of an Euler step: by it what is left is estimated
-/** @typedef {Placed & {steps: number, stepsSource: string, sharp: boolean}} Result its Euler steps, and whether they were to lead to the end of the flow */
+/** @typedef {{steps: number, velocity: number}} Course Euler steps, and the factor on their velocity */
+/** @typedef {Placed & {steps: number, stepsSource: string, sharp: boolean}} Result its Euler steps, and whether they were to lead beyond the mean */
 /** @typedef {(share: number, early?: () => Volume) => void} Progress once it gets what is known early, by stage 1 along one axis; it must be asked at once */
 const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at once
 
@@ -27,11 +28,11 @@ const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at
  * @param {Networks[]} networks which compute side by side.
  * @param {Progress} [progress] gets the share of the planes that are done.
  * @param {Guide} [guide] in its place.
- * @param {Flow} [flow]
+ * @param {boolean} [sharp] whether detail is drawn.
  * @returns {Promise<Result>}
  */
-export async function rebuild(scan, a, networks, progress = () => {}, guide, flow = {}) {
-  const [{ affine }, [steps, stepsSource], sharp = false] = [scan, stepsFor(a, flow), flow.sharp];
+export async function rebuild(scan, a, networks, progress = () => {}, guide, sharp = false) {
+  const [{ affine }, [steps, stepsSource]] = [scan, stepsFor(a)];
   if (atTarget(a)) return { volume: scan.volume, affine, steps: 0, stepsSource: "none: the slices are at the target", sharp };
   const [volume] = evened(scan.volume, a.sliceAxis);
   const million = Math.round((volume.data.length / a.sliceCount) * a.fineCount) / 1e6;
@@ -43,7 +44,7 @@ export async function rebuild(scan, a, networks, progress = () => {}, guide, flo
   const { least, largest } = extremes(volume);
   const constant = least === largest;
   return {
-    volume: constant ? nearest(volume, a) : await rebuildStack({ ...scan, volume }, a, networks, progress, steps, guide),
+    volume: constant ? nearest(volume, a) : await rebuildStack({ ...scan, volume }, a, networks, progress, { steps, velocity: velocityOf(sharp) }, guide),
     affine: fineAffine(affine, a),
     steps: constant ? 0 : steps,
     stepsSource: constant ? "none: the scan is constant" : stepsSource,
@@ -51,8 +52,8 @@ export async function rebuild(scan, a, networks, progress = () => {}, guide, flo
   };
 }
 
-/** Slices that are not constant -> the fine volume, in the scan's units. @type {(scan: Scan, a: Acquisition, networks: Networks[], progress: Progress, steps: number, guide?: Guide) => Promise<Volume>} */
-async function rebuildStack({ volume: measured, affine }, a, networks, progress, steps, guide) {
+/** Slices that are not constant -> the fine volume, in the scan's units. @type {(scan: Scan, a: Acquisition, networks: Networks[], progress: Progress, course: Course, guide?: Guide) => Promise<Volume>} */
+async function rebuildStack({ volume: measured, affine }, a, networks, progress, course, guide) {
   const { axes, flipped } = canonical(affine);
   const order = AXES.map((axis) => axes.indexOf(axis));
   const into = (/** @type {Volume} */ volume) => reorder(volume, axes, flipped);
@@ -61,20 +62,20 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
   const whole = turned(filled(measured, a.sliceAxis, a.missing), affine, a);
   const { tissueRange } = whole;
   const early = (/** @type {Volume} */ volume) => map(back(toScan(volume, tissueRange)), (x) => Math.max(x, tissueRange.low));
-  const result = back(await rebuildSlices(whole, networks, (share, volume) => progress(share, volume && (() => early(volume()))), steps, beside));
+  const result = back(await rebuildSlices(whole, networks, (share, volume) => progress(share, volume && (() => early(volume()))), course, beside));
   if (!a.missing.size) return result;
   const [slice, plane, asWas] = [nearestIndex(a), indexAlong(result.shape, a.sliceAxis), nearest(measured, a)];
   return map(result, (x, k) => (a.missing.has(slice[plane(k)]) ? asWas.data[k] : x));
 }
 
-/** The method by the planes of one family, for slices in RAS+ order. @type {(network: Networks, flow: Flow) => (slices: Slices) => Promise<Volume>} */
-export const oneFamily = (network, flow) => (slices) => rebuildSlices(slices, [network], () => {}, stepsFor(slices.a, flow)[0], undefined, 1);
+/** The method by the planes of one family, for slices in RAS+ order. @type {(network: Networks, sharp: boolean) => (slices: Slices) => Promise<Volume>} */
+export const oneFamily = (network, sharp) => (slices) => rebuildSlices(slices, [network], () => {}, { steps: stepsFor(slices.a)[0], velocity: velocityOf(sharp) }, undefined, 1);
 
 /** Slices in RAS+ order, of which none is missing -> the fine volume, in their units.
- * @type {(slices: Slices, networks: Networks[], progress: Progress, steps: number, guide?: Guide, families?: number) => Promise<Volume>} */
-async function rebuildSlices(slices, networks, progress, steps, guide, families) {
+ * @type {(slices: Slices, networks: Networks[], progress: Progress, course: Course, guide?: Guide, families?: number) => Promise<Volume>} */
+async function rebuildSlices(slices, networks, progress, course, guide, families) {
   const [{ volume, a, tissueRange }, tissue] = [slices, withoutRest(slices)];
-  const sharp = await fine(unitOf(tissue, slices), networks, progress, steps, guide, families);
+  const sharp = await fine(unitOf(tissue, slices), networks, progress, course, guide, families);
   refuse(!sharp.data.every(Number.isFinite), "the weights give NaN or infinite voxels: they are broken.");
   const result = deblock(await reconcile(toScan(sharp, tissueRange), tissue, networks), tissue);
   const rest = map(volume, (x, k) => x - tissue.volume.data[k]);
@@ -83,8 +84,8 @@ async function rebuildSlices(slices, networks, progress, steps, guide, families)
 }
 
 /** The method: slices in [-1, 1] -> the volume on the fine grid, by the planes along either in-plane axis, or along the longer one.
- * @type {(slices: Slices, networks: Networks[], progress: Progress, steps: number, guide?: Guide, count?: number) => Promise<Volume>} */
-async function fine(slices, networks, progress, steps, guide, count = 2) {
+ * @type {(slices: Slices, networks: Networks[], progress: Progress, course: Course, guide?: Guide, count?: number) => Promise<Volume>} */
+async function fine(slices, networks, progress, { steps, velocity }, guide, count = 2) {
   const { volume: thick, a, edges } = slices;
   const volume = nearest(thick, a);
   const box = signalBox(volume);
@@ -112,19 +113,19 @@ async function fine(slices, networks, progress, steps, guide, count = 2) {
     }
     const pixels = others.map((axis) => edges[axis]);
     const head = count < 2 ? families[0] : await weighFamilies(families[0], families[1], others, pixels, a.sliceSpacing, networks);
-    paste(volume, await flow(head, modulations, others, a.sliceAxis, networks, tell), box);
+    paste(volume, await flow(head, modulations, velocity / steps, others, a.sliceAxis, networks, tell), box);
   }
   return volume;
 }
 
 /** Euler steps of the weighed volume, each on the planes along one of `others`, in turn.
- * @type {(head: Volume, modulations: Float32Array[], others: number[], sliceAxis: number, networks: Networks[], tell: (planes: number) => void) => Promise<Volume>} */
-async function flow(head, modulations, others, sliceAxis, networks, tell) {
+ * @type {(head: Volume, modulations: Float32Array[], step: number, others: number[], sliceAxis: number, networks: Networks[], tell: (planes: number) => void) => Promise<Volume>} */
+async function flow(head, modulations, step, others, sliceAxis, networks, tell) {
   for (const [n, modulation] of modulations.entries()) {
     const other = others[n % others.length];
     const order = [3 - sliceAxis - other, sliceAxis, other];
     const planes = reorder(head, order);
-    await byWindows(planes, modulation, 1 / modulations.length, networks, tell);
+    await byWindows(planes, modulation, step, networks, tell);
     head = reorder(planes, AXES.map((axis) => order.indexOf(axis)));
   }
   return head;

@@ -94,9 +94,9 @@ function levels(trials, extent) {
 }
 
 /** The test of DRIFT on a scan's own slices, without a guide: a sentence for people, and whether a gain is worth it; sharp results have no
- * foretelling. @type {(scan: Scan, a: Acquisition, networks: Networks[], progress?: (share: number) => void, flow?: Flow) => Promise<{said: string, isWorth: boolean}>} */
-export async function checked(scan, a, networks, progress, flow = {}) {
-  const found = await check(scan, a, networks.map((one) => oneFamily(one, flow)), progress, flow.sharp ? null : constants.card.foretelling);
+ * foretelling. @type {(scan: Scan, a: Acquisition, networks: Networks[], progress?: (share: number) => void, sharp?: boolean) => Promise<{said: string, isWorth: boolean}>} */
+export async function checked(scan, a, networks, progress, sharp = false) {
+  const found = await check(scan, a, networks.map((one) => oneFamily(one, sharp)), progress, sharp ? null : constants.card.foretelling);
   return found ? inWords(found) : { said: constants.record.UNTESTED, isWorth: false };
 }
 

@@ -11,21 +11,19 @@ export const pad = ({ sliceThickness, targetSpacing }) => 1 - targetSpacing / sl
 /** Euler steps of AIS (Eq. 14). @type {(a: {sliceThickness: number, targetSpacing: number}, most: number) => number} */
 export const aisSteps = (a, most) => rounded(rounded(most * pad(a), 9), 0);
 
-/** Most steps of AIS; with `sharp` those to the end of the flow. @type {(sharp: boolean) => number} */
-export function mostSteps(sharp) {
-  const { n_max, sharp_n_max } = /** @type {{n_max: number, sharp_n_max: number | null}} */ (constants.card);
+/** The factor on the velocity of the flow. @type {(sharp: boolean) => number} */
+export function velocityOf(sharp) {
+  const { sharp_velocity } = /** @type {{sharp_velocity: number | null}} */ (constants.card);
   refuse(
-    sharp && sharp_n_max === null,
-    "sharp is true, and the card of these weights has no sharp_n_max: they are not made for sharp results. " +
+    sharp && sharp_velocity === null,
+    "sharp is true, and the card of these weights has no sharp_velocity: they are not made for sharp results. " +
       "Leave out --sharp, or set --ckpt_path to weights whose card has it.",
   );
-  return sharp ? /** @type {number} */ (sharp_n_max) : n_max;
+  return sharp ? /** @type {number} */ (sharp_velocity) : 1;
 }
 
-/** Steps, and where their number comes from. @type {(a: Acquisition, flow: Flow) => [number, string]} */
-export function stepsFor(a, { sharp = false, steps }) {
-  if (steps !== undefined) return [steps, "the option inferer::steps"];
-  const most = mostSteps(sharp);
-  if (most === 1) return [1, "N_max = 1"];
-  return [aisSteps(a, most), `AIS, PAD = ${f(pad(a), 3)}${sharp ? ", the option sharp" : ""}`];
+/** Steps, and where their number comes from. @type {(a: Acquisition) => [number, string]} */
+export function stepsFor(a) {
+  const { n_max } = constants.card;
+  return n_max === 1 ? [1, "N_max = 1"] : [aisSteps(a, n_max), `AIS, PAD = ${f(pad(a), 3)}`];
 }
