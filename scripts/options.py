@@ -172,7 +172,7 @@ OPTIONS: dict[str, Option] = {
     "sharp": Option(
         *("method", "switch"),
         "take the flow beyond the mean: a result nearly as sharp as a scan. Its detail is drawn from what heads look "
-        "like: PSNR falls, lesions may be drawn or lost (docs/limits.md), and it takes longer",
+        "like: PSNR falls, and lesions may be drawn or lost (docs/limits.md)",
         of_scan=True,
     ),
     "isotropic": Option(
