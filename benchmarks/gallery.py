@@ -1,4 +1,5 @@
 """The gallery of docs/: held-out scans as slices, cubic spline, DRIFT, truth, error and error map; one of them fails.
+Three of them with --sharp beside the default.
 
 python -m benchmarks.gallery DATALIST FOLDER [--only NAME ...]
 
@@ -7,7 +8,7 @@ volumes are rebuilt; a picture shows one plane that contains the slice axis and 
 """
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,7 @@ class Case:
     noise: float = 0.0  # of the slices, as a share of the range
     moved: bool = False  # every second slice is measured after the head has moved
     lesion: bool = False  # the neighbourhood of the small lesion that faded most
+    sharp: bool = False  # the default and --sharp side by side, without errors
 
 
 CASES = (
@@ -73,6 +75,9 @@ CASES = (
     Case("fails-lesion", "ljubljana-19", "FLAIR", AXIAL, 5.0, CORONAL, lesion=True),
     Case("noisy", "ds002748-34", "T1w", CORONAL, 5.0, AXIAL, 0.62, noise=0.04),
     Case("moved", "ds002748-33", "T1w", CORONAL, 5.0, AXIAL, 0.62, moved=True),
+    Case("sharp-t1w", "ds002748-31", "T1w", CORONAL, 5.0, AXIAL, 0.62, sharp=True),
+    Case("sharp-t2w", "ljubljana-19", "T2w", CORONAL, 5.0, AXIAL, 0.5, sharp=True),
+    Case("sharp-flair", "ljubljana-19", "FLAIR", AXIAL, 5.0, CORONAL, 0.45, sharp=True),
 )
 
 
@@ -173,6 +178,11 @@ def shown(case, items, rebuilder, folder):
         "error": seen((result - sharp).abs() * head, 0.0, scale, "magma"),
         "error map": seen(width * head, 0.0, scale, "magma"),
     }
+    if case.sharp:
+        sharper = replace(rebuilder, inferer=replace(rebuilder.inferer, sharp=True))
+        drawn = sharper(Slices.of(thick)).volume.as_tensor()
+        planes = {name: planes[name] for name in ("cubic spline", "DRIFT", "truth")}
+        planes["DRIFT --sharp"] = seen(drawn, low, high, "gray")
     picture(planes, circle).save(folder / f"{case.name}.png", optimize=True)
     inside = ((result - sharp).abs() <= width)[head].float().mean().item()
     return {
@@ -181,6 +191,7 @@ def shown(case, items, rebuilder, folder):
         "T (mm)": f"{case.thickness:g}",
         "cubic spline (dB)": f"{psnr(cubic, sharp, head):.2f}",
         "DRIFT (dB)": f"{psnr(result, sharp, head):.2f}",
+        "--sharp (dB)": f"{psnr(drawn, sharp, head):.2f}" if case.sharp else "",
         "within the error map (%)": f"{100 * inside:.0f}",
         "lesion's contrast (%)": "" if kept is None else f"{100 * kept:.0f}",
     }

@@ -18,7 +18,7 @@ def window_starts(size, roi, overlap):
 
 
 @torch.no_grad()
-def plane_by_loop(plane, drift, thickness, roi, overlap, steps):
+def plane_by_loop(plane, drift, thickness, roi, overlap, steps, factor):
     """`(H, W)` in and out, the slice axis first."""
     height, width = plane.shape
     tall, wide = (min(roi, max(16, -(-n // 8) * 8)) for n in (height, width))  # of shorter sides: multiples of 8
@@ -32,13 +32,13 @@ def plane_by_loop(plane, drift, thickness, roi, overlap, steps):
         for j in window_starts(padded.shape[1], wide, overlap):
             x = drift.apn(padded[i : i + tall, j : j + wide][None, None], thickness)
             for n in range(steps):
-                x = x + drift.velocity(x, thickness, torch.tensor([n / steps])) / steps
+                x = x + factor * drift.velocity(x, thickness, torch.tensor([n / steps])) / steps
             total[i : i + tall, j : j + wide] += weights * x[0, 0]
             weight[i : i + tall, j : j + wide] += weights
     return (total / weight)[top : top + height, left : left + width]
 
 
-def sharpened_by_loop(image, acquisition, drift, other, roi, overlap, steps):
+def sharpened_by_loop(image, acquisition, drift, other, roi, overlap, steps, factor):
     """`(X, Y, Z)` on the fine grid in [-1, 1], in the planes along the slice axis and another one."""
     a = acquisition
     thickness, normal = torch.tensor([[a.slice_thickness, a.target_spacing]]), 3 - a.slice_axis - other
@@ -49,7 +49,7 @@ def sharpened_by_loop(image, acquisition, drift, other, roi, overlap, steps):
         turned = a.slice_axis > other
         plane = plane.T if turned else plane
         air = torch.full((len(plane), margin), -1.0)
-        sharp = plane_by_loop(torch.cat([air, plane, air], 1), drift, thickness, roi, overlap, steps)
+        sharp = plane_by_loop(torch.cat([air, plane, air], 1), drift, thickness, roi, overlap, steps, factor)
         sharp = sharp[:, margin : margin + plane.shape[1]]
         result.select(normal, k).copy_(sharp.T if turned else sharp)
     return result
@@ -84,10 +84,10 @@ def weighed_by_loop(families, axes, spacing, slice_spacing):
     return ((families[0] + families[1]) / 2 + apart).float()
 
 
-def rebuilt_by_loop(measured, acquisition, drift, others, roi=16, overlap=0.25, steps=2):
+def rebuilt_by_loop(measured, acquisition, drift, others, roi=16, overlap=0.25, steps=2, factor=1.0):
     """`(X, Y, Z)` slices of noise without air in RAS+ order -> the networks' own result, in the scan's units."""
     unit, low, high = in_unit(measured, acquisition)
-    planes = [sharpened_by_loop(unit, acquisition, drift, other, roi, overlap, steps) for other in others]
+    planes = [sharpened_by_loop(unit, acquisition, drift, other, roi, overlap, steps, factor) for other in others]
     if len(planes) == 2:
         planes = [weighed_by_loop(planes, others, (1.0, 1.0), acquisition.slice_spacing)]
     return ((planes[0] + 1) / 2 * (high - low) + low).clamp(min=0)

@@ -143,7 +143,13 @@ def read_card(path: str | os.PathLike) -> Card:
             f"{path} has no card: {place} is missing. Copy it with the weights; models/model.json shows what it holds."
         )
     try:
-        return Card(**json.loads(place.read_bytes()))
+        found = json.loads(place.read_bytes())
+        if "sharp_n_max" in found:
+            raise InputError(
+                f"{place} has sharp_n_max, of earlier versions: take it out. --sharp goes by sharp_velocity now "
+                "(docs/training.md)."
+            )
+        return Card(**found)
     except (ValueError, TypeError) as error:  # no JSON; other fields; other values
         raise InputError(f"{place} is not the card of weights: {error} Copy it again with the weights.") from error
 

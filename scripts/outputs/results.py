@@ -74,7 +74,8 @@ class Output:
         self.origin = Origin.of(network)
         settings = {**self.settings, **self.method, "dtype": self.dtype}
         if not self.origin.flows:
-            settings.pop("n_max", None)  # of a card that is not the network's
+            for name in ("n_max", "sharp_velocity"):
+                settings.pop(name, None)  # of a card that is not the network's
         self.made = made_with(config, self.card, self.origin, self.version, settings)
 
     def as_dicom(self, scan: Scan) -> bool:

@@ -212,8 +212,8 @@ def _span(numbers: Sequence[float]) -> str:
 def _methods(rows: Sequence[Mapping]) -> dict[str, Any]:
     """The facts of a methods section on the scans that were rebuilt and have a record; empty if none has.
 
-    The text says what ran: the networks and weights that the records name, Euler steps, whether these were taken to
-    sharp results, guides, noise.
+    The text says what ran: the networks and weights that the records name, Euler steps, whether detail is drawn,
+    guides, noise.
     """
     rebuilt = [row for row in rows if row["record"].get("rebuilt")]
     records = [row["record"] for row in rebuilt]

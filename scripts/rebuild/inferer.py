@@ -190,6 +190,10 @@ class DriftInferer(PlaneInferer):
             raise InputError(f"steps is {self.steps!r}: expected a whole number, or null for AIS. Set inferer::steps.")
         if not is_whole(self.n_max, N_MIN):
             raise InputError(f"n_max is {self.n_max!r}: expected a whole number, {N_MIN} or more. Set inferer::n_max.")
+        if self.sharp and self.steps == 0:
+            raise InputError(
+                "sharp is true, and steps is 0: no step leads anywhere. Leave out --sharp or inferer::steps."
+            )
         if not is_number(self.sharp_velocity, 1) and (self.sharp or self.sharp_velocity is not None):
             raise InputError(
                 f"sharp_velocity is {self.sharp_velocity!r}: expected a number, 1 or more. Set inferer::sharp_velocity."

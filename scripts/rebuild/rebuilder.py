@@ -57,7 +57,7 @@ class Rebuilder:
         origin = Origin.of(self.network)
         if self.inferer.sharp and not origin.flows:
             raise InputError(
-                f"sharp is true, and the network is {origin.name}: it has no flow of DRIFT's to take to the end. Leave "
+                f"sharp is true, and the network is {origin.name}: it has no flow of DRIFT's that leads further. Leave "
                 "out --sharp."
             )
 

@@ -34,7 +34,7 @@ FOUND = """
     const [{ oneFamily }, { loadNetworks }] = await get("rebuild/inferer.js", "rebuild/networks.js");
     const runtime = import(`${web}/node_modules/onnxruntime-web/dist/ort.node.min.mjs`);
     const networks = [0, 1].map(() => loadNetworks(runtime, (name) => readFile(`${web}/model/${name}`)));
-    say(await check(scan, a, networks.map((one) => oneFamily(one, {}))));"""
+    say(await check(scan, a, networks.map((one) => oneFamily(one, by === "sharp"))));"""
 WHITE, INTERPOLATED = Noise(10.0), Noise(15.0, (1.9, 1.4))
 
 
@@ -113,11 +113,12 @@ def test_with_noise_errors_are_near_pythons_which_draws_other_numbers(tmp_path, 
     assert_alike(tmp_path, scan, 0.15)
 
 
-def test_networks_gain_what_they_gain_in_python(tmp_path, python):
+@pytest.mark.parametrize("by", ["networks", "sharp"])
+def test_networks_gain_what_they_gain_in_python(tmp_path, python, by):
     network, inferer, _ = python
-    scan = scan_of((56, 60, 8), 5.0, 5.0)
-    theirs = check(scan, lambda one: inferer.one_family.rebuilt(one, network).volume.as_tensor(), spots=False)
-    assert_near(found(tmp_path, scan, "networks"), theirs, 0.02)
+    scan, method = scan_of((56, 60, 8), 5.0, 5.0), replace(inferer.one_family, sharp=by == "sharp")
+    theirs = check(scan, lambda one: method.rebuilt(one, network).volume.as_tensor(), spots=False)
+    assert_near(found(tmp_path, scan, by), theirs, 0.02)
 
 
 def by_nobody(slices):

@@ -1,4 +1,4 @@
-"""The option sharp in the page's modules, with weights whose flow leads on: Python's volume, record, derived series."""
+"""The option sharp in the page's modules, by the weights that ship: Python's volume, record, derived series."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def test_node_makes_the_volume_and_the_record_of_python(tmp_path, program):
     plain, sharp = (drift_mri.rebuild(path, config=FLOAT32, sharp=sharp) for sharp in (False, True))
     run(program, path, out, "--sharp")
     assert_same(nib.load(out), sharp, HEAD)
-    assert np.abs(sharp.get_fdata() - plain.get_fdata()).max() > 1, "the steps matter"
+    assert np.abs(sharp.get_fdata() - plain.get_fdata()).max() > 1, "the velocity matters"
     record, theirs = json.loads((tmp_path / "scan_sr.json").read_text()), json.loads(json.dumps(sharp.record))
     assert theirs["Sharp"].startswith("4 Euler steps beyond the mean")
     for name in ("Description", "Sharp", "Facts"):

@@ -43,7 +43,8 @@ def test_record_page_and_index_name_it(config, tmp_path, write_nifti):
     assert said["WeightsSHA256"] is None and said["Network"]["Description"] == NAMED
     assert said["Network"]["File"] == "my_module.py" and "WeightsVersion" not in said["Network"]
     assert said["Description"].startswith(f"Super-resolved along the slice axis by {NAMED}")
-    assert said["Summary"]["steps"] is None and "steps" not in said["Facts"] and "n_max" not in said["Settings"]
+    assert said["Summary"]["steps"] is None and "steps" not in said["Facts"]
+    assert not {"n_max", "sharp_velocity"} & set(said["Settings"])
     assert said["Check"]["Description"].startswith("On this scan's own slices my_module.MyNetwork ")
     assert NAMED in page and NAMED in index and "Choi" not in index and "Euler" not in index
     for text in (json.dumps(said), page, index):
@@ -57,7 +58,7 @@ def test_record_page_and_index_name_it(config, tmp_path, write_nifti):
 
 
 def test_a_network_without_a_flow_is_refused_sharp(config, tmp_path, write_nifti):
-    """The card beside the shipped weights may have steps for it."""
+    """The card beside the shipped weights may have a velocity for it."""
     scan, card = write_nifti(np.ones((24, 26, 8)), np.diag([1.0, 1.0, 4.0, 1.0]), "scan.nii.gz"), tmp_path / "model.pt"
     card.write_bytes((ROOT / "models" / "model.pt").read_bytes())
     write_card(card, replace(read_card(ROOT / "models" / "model.pt"), sharp_velocity=2.0))

@@ -24,7 +24,7 @@ from tests.method.test_networks import perturb
 from tests.volumes import smooth_head
 
 PLAIN = replace(CARD, n_max=2, error_map=CALIBRATION, foretelling=Foretelling(14.0, 0.5, 0.25))
-LEADS_ON = replace(PLAIN, n_max=9, sharp_velocity=3.0)
+ABLE = replace(PLAIN, n_max=9, sharp_velocity=3.0)
 STEPS = 7  # 9 x 0.75, at 4 mm
 OF_CARD = {  # as inference.yaml has it, and the fixture's bundle has not
     "inferer::n_max": "$@card.n_max",
@@ -35,8 +35,8 @@ DRAWN = "detail is drawn from what heads look like"
 
 @pytest.fixture
 def able(bundle):
-    """`bundle` with weights whose flow leads on, by their card."""
-    save_weights(perturb(with_error()), bundle.weights, LEADS_ON, torch.float32)
+    """`bundle` with weights whose card has a velocity for it."""
+    save_weights(perturb(with_error()), bundle.weights, ABLE, torch.float32)
 
     def run(source, **given):
         bundle(source, **{**OF_CARD, **given})
@@ -90,6 +90,20 @@ def test_it_takes_the_velocity_of_the_card_and_record_page_and_index_say_so(head
     assert not np.array_equal(sharp, plain)
 
 
+def test_the_test_on_its_own_slices_is_of_sharp_results_too(write_nifti, able):
+    head = write_nifti(smooth_head((40, 44, 9)).numpy(), AXIAL)
+    gains = []
+    for sharp in (False, True):
+        able(head, check=True, sharp=sharp)
+        gains.append(record(able.out)["Check"]["Gain"])
+    assert gains[0] != gains[1]
+
+
+def test_steps_of_ones_own_are_taken(head, able):
+    able(head, sharp=True, **{"inferer::steps": 3})
+    assert record(able.out)["Sharp"].startswith("3 Euler steps beyond the mean")
+
+
 def test_a_dry_run_says_steps_and_cost_and_that_a_copy_has_none(head, able, write_nifti, capsys):
     copy = write_nifti(np.full((20, 22, 9), 5.0), AXIAL, "copy.nii.gz")
     with pytest.raises(SystemExit):
@@ -105,9 +119,10 @@ def test_a_dry_run_says_steps_and_cost_and_that_a_copy_has_none(head, able, writ
 
 REFUSED = {
     "weights that are not made for it": (PLAIN, {}, "the card of these weights has no sharp_velocity"),
-    "an error map that nothing calibrates": (LEADS_ON, {"error_map": True}, "Leave out --error_map or --sharp"),
-    "a velocity that leads back": (LEADS_ON, {"inferer::sharp_velocity": 0.5}, "sharp_velocity is 0.5"),
-    "a word": (LEADS_ON, {"sharp": "much"}, "sharp is 'much'"),
+    "an error map that nothing calibrates": (ABLE, {"error_map": True}, "Leave out --error_map or --sharp"),
+    "no step": (ABLE, {"inferer::steps": 0}, "sharp is true, and steps is 0"),
+    "a velocity that leads back": (ABLE, {"inferer::sharp_velocity": 0.5}, "sharp_velocity is 0.5"),
+    "a word": (ABLE, {"sharp": "much"}, "sharp is 'much'"),
 }
 
 
@@ -122,7 +137,7 @@ def test_it_is_refused_in_a_dry_run_and_before_anything_is_rebuilt(head, able, r
 
 def test_its_error_map_has_a_calibration_of_its_own(head, able):
     wider = replace(CALIBRATION, people=[[[2 * one for one in row] for row in rows] for rows in CALIBRATION.people])
-    write_card(able.weights, replace(LEADS_ON, sharp_error_map=wider))
+    write_card(able.weights, replace(ABLE, sharp_error_map=wider))
     for sharp, calibration in ((True, wider), (False, CALIBRATION)):
         able(head, error_map=True, sharp=sharp)
         assert record(able.out)["ErrorMap"]["Calibration"] == digest(asdict(calibration))

@@ -85,6 +85,9 @@ def test_agreement_with_a_plain_loop(shape, overlap, steps, drift):
     expected = rebuilt_by_loop(*arrays(image), drift, (other,), 16, overlap, steps)
     result = of_box(DriftInferer(16, overlap, 4, steps=steps, **OWN)(image, drift))
     close(result, expected)
+    sharp = DriftInferer(16, overlap, 4, steps=steps or None, n_max=0, sharp=True, sharp_velocity=2.5, **OWN)
+    expected = rebuilt_by_loop(*arrays(image), drift, (other,), 16, overlap, steps, 2.5)
+    close(of_box(sharp(image, drift)), expected)
     unit, low, high = in_unit(*arrays(image))
     assert (result - ((unit + 1) / 2 * (high - low) + low)).abs().max() > 1  # the network did something
 

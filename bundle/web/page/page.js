@@ -155,7 +155,7 @@ function present({ scan, others }, settled) {
   for (const name of GIVEN) fields[name].value = "";
   fields.sharp.checked = false;
   $("h2").textContent = `${scan.name}, ${scan.shape.join(" x ")} voxels`;
-  [$("#guide").hidden, $("#flow").hidden] = [!scan.guided, !scan.leadsOn];
+  [$("#guide").hidden, $("#flow").hidden] = [!scan.guided, !scan.canDraw];
   tell(scan, settled);
   $("#scan").hidden = false;
 }
@@ -175,7 +175,7 @@ function tell(scan, { facts, warnings, isIdle }) {
   $("#warnings").replaceChildren(...said.map((/** @type {string} */ warning) => element("li", plain(warning))));
   $("[type=submit]").hidden = $("#check").hidden = isIdle;
   const settings = Object.fromEntries(Object.entries(facts).map(([name, [value]]) => [name, value]));
-  const chosen = { noise: fields.noise.value || "as found", guide: fields.guided_by.selectedOptions[0].text, ...(scan.leadsOn && { detail: fields.sharp.checked ? "drawn" : "estimated" }) };
+  const chosen = { noise: fields.noise.value || "as found", guide: fields.guided_by.selectedOptions[0].text, ...(scan.canDraw && { detail: fields.sharp.checked ? "drawn" : "estimated" }) };
   const made = { scan: scans, name: scan.name, settings: { ...settings, ...chosen } };
   compare(made);
   $("#checked").hidden = testedBy(made) !== checkedWith;

@@ -105,7 +105,7 @@ const tasks = {
     const chosen = thickOf(found)[k];
     [scan, own] = [await taken(chosen), chosen]; // both, or where it is broken neither
     const { low, high } = intensityRange(scan.volume);
-    const facts = { name: scan.name, shape: scan.volume.shape, guided: constants.card.guide_share > 0, leadsOn: constants.card.sharp_velocity !== null };
+    const facts = { name: scan.name, shape: scan.volume.shape, guided: constants.card.guide_share > 0, canDraw: constants.card.sharp_velocity !== null };
     return { ...facts, low, high, measured: await writeNifti(scan.volume, scan.affine, scan.header) };
   },
 

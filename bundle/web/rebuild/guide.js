@@ -40,7 +40,7 @@ export function isSharp(guide) {
   return atTarget(own) || own.sliceSpacing <= constants.rebuilder.SHARP;
 }
 
-/** A guide beside the scan that it guides. One of thick slices is rebuilt first, which is the first half of the work; drawn detail would guide, too.
+/** A guide beside the scan that it guides. One of thick slices is rebuilt first, which is the first half of the work, without drawn detail, which would guide, too.
  * @type {(guide: Scan, scan: Scan, a: Acquisition, networks: Networks[], progress?: (share: number) => void) => Promise<Guide>} */
 export async function place(guide, scan, a, networks, progress) {
   refuse(
