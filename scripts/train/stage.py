@@ -1,5 +1,6 @@
 """A part of a training, as a handler of its trainer: its start, checkpoints and export."""
 
+import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ..errors import InputError, logger
+from ..errors import InputError, flag, logger
 from ..files import sha256
 from ..method.weights import Card, load_weights, save_weights
 from .checkpoint import Checkpoint
@@ -47,6 +48,7 @@ class Stage:
         trainer: id of the part's trainer in the config.
         data: hash of the data, of `recipe.data_digest`.
         checkpoint_interval: epochs between two checkpoints, at most; see `Checkpoint.due`.
+        anew: whether the trained part begins with random weights, whatever the start weights have for it.
         usable: whether the weights are finished, so that the last line says how they are used.
     """
 
@@ -66,10 +68,11 @@ class Stage:
     seed: int
     output_dir: str
     checkpoint_interval: int
+    anew: bool | str = False
     usable: bool = True
 
     def __post_init__(self) -> None:
-        self.folder = Path(self.output_dir)
+        self.folder, self.anew = Path(self.output_dir), flag("anew", self.anew)
         self.first = idist.get_rank() == 0  # of all processes
         self.was_complete = False  # before this run
         self.budget = self.course.budget
@@ -92,7 +95,10 @@ class Stage:
     def begin(self, engine: Engine) -> None:
         """Loads the start weights, then the last checkpoint if there is one, and says how much is to be done."""
         if self.start is not None:
+            fresh = copy.deepcopy(self.average.model.state_dict())
             load_weights(self.network, self.start)
+            if self.anew:
+                self.average.model.load_state_dict(fresh)
         self.averaged.load_state_dict(self.network.state_dict())
         state = {  # of the trained part alone: the start weights say on what it builds
             "network": self.average.model,

@@ -50,13 +50,13 @@ def test_every_option_is_in_a_recipe_but_for_places_machine_and_intervals():
     options = set(names[names.index("bundle_root") : names.index("network_def")])
     roots = {place.split("::")[0] for name in STAGES for place in recipe_of(parser("train.yaml"), name)}
     free = {"patch_size", "shift_range"}  # of networks on planes
-    free |= {"bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "device", "tracking"}
+    free |= {"bundle_root", "dataset_dir", "label_dir", "output_dir", "ckpt_path", "stage2_start", "device", "tracking"}
     assert options - roots == free | {"val_interval", "checkpoint_interval"}
 
 
 def test_where_weights_lie_is_in_no_recipe():
     here, there = (parser("train.yaml", "error_map.yaml") for _ in range(2))
-    for name in ("ckpt_path", "error_start", "shipped"):
+    for name in ("ckpt_path", "stage2_start", "error_start", "shipped"):
         here[name], there[name] = "models/model.pt", "/data/models/model.pt"
     for stage in STAGES:
         assert recipe_of(here, stage) == recipe_of(there, stage), stage

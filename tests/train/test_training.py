@@ -128,6 +128,19 @@ def test_a_part_that_was_begun_and_has_no_checkpoint_begins_anew_and_says_so(dat
     assert "Part stage1: a run has begun it and left no checkpoint. It begins anew." in log.messages
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_part_begins_with_its_start_or_anew_on_the_other_parts_of_it(anew, trained, dataset_dir, tmp_path):
+    start = trained.output_dir / "model.pt"
+    given = {"stage2_start": str(start), "anew": anew}
+    stage = content(nano.workflow(tmp_path / "eval", dataset_dir, "stage2", **given), "train#stage", "stage2")
+    stage.begin(Engine(lambda *_: None))
+    found, state = load(start), stage.network.state_dict()
+    assert all(torch.equal(state[name], found[name]) for name in found if name.startswith("apn."))
+    last = "velocity.unet.conv_out.weight"  # of new networks it is 0
+    assert found[last].any() and torch.equal(state[last], found[last] * (not anew))
+    assert torch.equal(stage.averaged.state_dict()[last], state[last])
+
+
 def test_new_weights_have_no_calibration_of_the_weights_that_they_started_from(dataset_dir, tmp_path):
     calibration = Calibration([3.0], [[[float(k) for k in range(len(LEVELS))]]], (0.5, 0.1))
     stage = content(nano.workflow(tmp_path / "eval", dataset_dir, "stage1"), "train#stage")
