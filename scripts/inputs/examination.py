@@ -162,13 +162,15 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
     of, named = heads(scans), sorted(named, key=is_other)
     denied = {one.source: why for one in named if (why := named[0].identity.other_contrast(one.identity))}
     together, rest = ([scan for scan in named if scan.source not in denied], [one for one in scans if one not in named])
-    groups = [together] if together else []
-    groups += stacks.grouped(rest, lambda scan, group: not any(_not_joined(scan, other, of) for other in group))
+    groups, by_head = [together] if together else [], defaultdict[Head, list[Scan]](list)
+    for one in rest:
+        by_head[of[one.source]].append(one)
+    for head in by_head.values():
+        groups += stacks.grouped(head, lambda scan, group: not any(_not_joined(scan, other, of) for other in group))
     single = list[str]()  # of their head and contrast
     for scan in (group[0] for group in groups if len(group) == 1):
-        own = scan.identity
-        head = [one for one in rest if one is not scan and of[one.source] == of[scan.source]]
-        same = [one for one in head if not own.other_contrast(one.identity) and own.contrast == one.identity.contrast]
+        own, others = scan.identity, [one for one in by_head[of[scan.source]] if one is not scan]
+        same = [one for one in others if not own.other_contrast(one.identity) and own.contrast == one.identity.contrast]
         if same:
             reasons = few([f"not with {one.name}, for {_not_joined(scan, one, of)}" for one in same])
             logger.info(f"{scan.name} is left alone: {reasons}.")

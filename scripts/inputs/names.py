@@ -21,13 +21,13 @@ CHANGE = re.compile(
     r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z]{3})(?=[a-z])|(?<=\d)(?=[A-Z][a-z])"
     r"|(?<=[A-Za-z\d*])(?=[^\x00-\x7f])|(?<=[^\x00-\x7f])(?=[A-Za-z\d])"
 )
-AROUND = re.compile(r"^[23]d(?=[a-z])|(?<=..)w(i|eighted)?$")  # about the words below: 3dT1, T2WI, T1weighted
+AROUND = re.compile(r"^[23]d(?=[a-z])|(?<=..)w(i|eighted)?$|(?<=..)[23]d$")  # about the words below: 3dT1, T2WI
 GRADIENT = "fl2d fl3d me2d me3d ffe gre hemo haemo medic swi swan".split()
 WEIGHTINGS = {  # contrast -> words that name it; of several in one string all. The first that is found decides
     "DIR": ["dir"],
-    "T1w": "t1 t1c t1n t1ce t1gd t1flair t1mprage t1vibe".split(),
+    "T1w": "t1 t1c t1n t1ce t1gd t1flair t1mpr t1mprage t1vibe".split(),
     "T2*w": ["t2*", "t2star", "t2 star", *(f"t2 {word}" for word in GRADIENT)],
-    "FLAIR": ["flair", "t2flair", "t2f", "dark fluid", "darkfluid", "da fl"],
+    "FLAIR": ["flair", "t2flair", "t2wflair", "t2f", "dark fluid", "darkfluid", "da fl"],
     "STIR": ["stir", "tirm"],
     "T2w": ["t2", "t2tse", "t2fse"],
     "PDw": ["pd", "proton density"],
@@ -42,7 +42,7 @@ SEQUENCES = {  # words of sequences that say it where no weighting is named
 def words(name: str) -> list[str]:
     """The words of a name, in small letters.
 
-    >>> words("AxT2_FLAIR-3mm"), words("T2WI"), words("T1增强"), words("T1D02")
+    >>> words("AxT2_FLAIR3D-3mm"), words("T2WI"), words("T1增强"), words("T1D02")
     (['ax', 't2', 'flair', '3mm'], ['t2'], ['t1', '增强'], ['t1d02'])
     """
     found = (part for one in BETWEEN.split(unicodedata.normalize("NFC", name)) for part in CHANGE.split(one))
