@@ -18,7 +18,7 @@ from scipy import optimize, stats
 
 from benchmarks import deployed, panels, parser_of_volumes, shipped_network
 from scripts.evaluate.metrics import covered, psnr
-from scripts.method.calibration import THINNEST, Foretelling
+from scripts.method.calibration import Foretelling
 from scripts.method.weights import read_card, write_card
 from scripts.rebuild.acquired_again import below_border
 from scripts.rebuild.device import default_device
@@ -64,7 +64,8 @@ def acquired(item, turn, number, slab=None):
         spacing=round(ratio * thickness, 9),
         profile=profile,
     )
-    facts = {"person": item["subject"], "contrast": item["contrast"], "axis": axis}
+    is_axial = int(np.abs(np.asarray(volume.affine)[:3, axis]).argmax() == 2)
+    facts = {"person": item["subject"], "contrast": item["contrast"], "axis": axis, "axial": is_axial}
     facts |= {"thickness": thickness, "target": edge}
     facts |= {"noise": level, "ratio": ratio, "profile": profile, "width": width}
     return truth, scanned(truth, acquisition, noise, torch.Generator().manual_seed(number)), facts
@@ -94,15 +95,21 @@ def within_slices(item, turn, number, rebuilder):
     return {**facts, "within": found.gain}
 
 
+def terms(rows):
+    """The terms of `Foretelling`, `(n, 4)`."""
+    thickness = np.log(rows["thickness"] / rows["target"])
+    return np.column_stack([np.ones(len(rows)), rows["within"], thickness, rows["axial"]])
+
+
 def fit(rows):
-    """Offset and slope of `Foretelling`; a scan that is far off counts little (`soft_l1`)."""
-    terms, true = np.column_stack([np.ones(len(rows)), rows["within"]]), rows["true"].to_numpy()
-    return optimize.least_squares(lambda found: terms @ found - true, (0, 1), loss="soft_l1", f_scale=0.3).x
+    """The coefficients of `terms`; a scan that is far off counts little (`soft_l1`)."""
+    known, true = terms(rows), rows["true"].to_numpy()
+    return optimize.least_squares(lambda found: known @ found - true, (0, 1, 0, 0), loss="soft_l1", f_scale=0.3).x
 
 
 def told(rows, line):
     """The gain that is foretold of each trial, `(n,)`."""
-    return line[0] + line[1] * rows["within"]
+    return terms(rows) @ line
 
 
 def by_others(rows, fit_of, told_of):
@@ -111,17 +118,15 @@ def by_others(rows, fit_of, told_of):
     return np.concatenate([told_of(own, fit_of(others)) - own["true"] for own, others in people])
 
 
-def draw(rows, thin, error, path):
-    """Gain through the slices over the foretold one; hollow where nothing is foretold."""
+def draw(rows, error, path):
+    """Gain through the slices over the foretold one."""
     figure, ((panel,),) = panels(("gain",), 5.0)
     both = rows[["told", "true"]].to_numpy()
     ends = np.array([both.min() - 0.3, both.max() + 0.3])
     panel.plot(ends, ends, "k:", lw=1)
     panel.fill_between(ends, ends - error, ends + error, color="0.9", lw=0)
-    for number, (contrast, of_one) in enumerate(rows.groupby("contrast")):
-        for hollow, part in of_one.groupby(thin):
-            fill, label = ("none", None) if hollow else (f"C{number}", contrast)
-            panel.plot(part["told"], part["true"], "o", color=f"C{number}", mfc=fill, label=label)
+    for contrast, part in rows.groupby("contrast"):
+        panel.plot(part["told"], part["true"], "o", label=contrast)
     panel.set(xlabel="foretold by the scan's own slices (dB)", ylabel="gain through the slices (dB)")
     panel.legend(frameon=False)
     figure.tight_layout()
@@ -140,16 +145,20 @@ def main():
     parser.add_argument("--count", type=int, default=COUNT, help="of trials")
     parser.add_argument("--write", action="store_true", help="write the line into the card of the weights")
     options = parser.parse_args()
-    calibration = read_card(options.ckpt_path).error_map
+    card = read_card(options.ckpt_path)
+    calibration, asked = card.error_map, {"weights": card.sha256[:12], "slab": options.slab or 0}
     network, inferer = shipped_network(options.ckpt_path), deployed(options.ckpt_path, spread=calibration is not None)
     maps = ErrorMaps(calibration is not None, calibration=calibration)
     rebuilder = Rebuilder(network, inferer, default_device(), error_maps=maps)
     items = [one for one in sharp_volumes(options.datalist, "all") if one["subject"] in options.subjects]
     rows = pd.read_csv(options.trials).to_dict("records") if options.trials.exists() else []
+    for row in rows:
+        if row["person"] not in options.subjects or any(row.get(name) != value for name, value in asked.items()):
+            parser.error(f"{options.trials} has trials of other weights, subjects or slabs. Give another file.")
     for number in range(len(rows), options.count):
         turn, place = divmod(number, len(items))
         trial = (items[place], turn, number, rebuilder)
-        rows.append({**within_slices(*trial), **through_slices(*trial, options.slab)})
+        rows.append({**asked, **within_slices(*trial), **through_slices(*trial, options.slab)})
         pd.DataFrame(rows).to_csv(options.trials, index=False, float_format="%.4f")
         print(rows[-1], flush=True)
     conclude(pd.DataFrame(rows), options)
@@ -162,19 +171,17 @@ def rms(off):
 
 def conclude(table, options):
     """Fits, draws, prints how good it is, and writes it if asked."""
-    thin = table["thickness"] < THINNEST * table["target"]
-    thick, off = table[~thin], by_others(table[~thin], fit, told)
-    line = Foretelling(*(float(f"{one:.3g}") for one in (*fit(thick), np.sqrt(np.mean(off**2)))))
-    draw(table.assign(told=told(table, (line.offset, line.slope))), thin, line.error, options.picture)
+    off = by_others(table, fit, told)
+    line = Foretelling(*(float(f"{one:.3g}") for one in (*fit(table), np.sqrt(np.mean(off**2)))))
+    draw(table.assign(told=told(table, fit(table))), line.error, options.picture)
     print(line)
-    for name, rows in {f"{THINNEST:g} targets and thicker": thick, "thinner": table[thin]}.items():
-        if not len(rows):
-            continue
-        rank = stats.spearmanr(rows["within"], rows["true"]).statistic
-        print(f"{name}: {len(rows)} trials of {rows['person'].nunique()} people, rank correlation {rank:.2f}")
-        print(f"  the gain within the slices is off by {rms(rows['within'] - rows['true'])} dB")
-    mean = by_others(thick, lambda others: (others["true"].mean(), 0), told)
-    print(f"by the mean of the other people {rms(mean)} dB, by their line {rms(off)} dB")
+    rank = stats.spearmanr(table["within"], table["true"]).statistic
+    print(f"{len(table)} trials of {table['person'].nunique()} people, rank correlation {rank:.2f}")
+    print(f"the gain within the slices is off by {rms(table['within'] - table['true'])} dB")
+    mean = by_others(table, lambda others: (others["true"].mean(),), lambda own, found: np.full(len(own), *found))
+    facts = by_others(table.assign(within=0.0), fit, told)
+    print(f"by the mean of the other people {rms(mean)} dB, by thickness and direction alone {rms(facts)} dB")
+    print(f"by the line of the other people {rms(off)} dB")
     if "held" in table:
         held = table["held"]
         right = held.between(*RIGHT).mean()
@@ -182,6 +189,8 @@ def conclude(table, options):
             f"intervals of 90 % hold {held.mean():.3f} ({held.min():.2f} to {held.max():.2f}), SD {held.std():.3f}; "
             f"{RIGHT[0]:g} to {RIGHT[1]:g} in {right:.0%} of the scans"
         )
+        for person, own in table.groupby("person", sort=False)["held"]:
+            print(f"  {person}: {', '.join(f'{one:.2f}' for one in own)}")
     if options.write:
         write_card(options.ckpt_path, replace(read_card(options.ckpt_path), foretelling=line))
 

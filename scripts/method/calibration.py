@@ -19,7 +19,6 @@ from ..errors import InputError, is_number
 LEVELS = (0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.985, 0.995)  # of the quantiles that are kept
 LEAST, MOST = 0.5, 0.99  # confidence
 NEAR = 0.1  # of a thickness; as far beyond the calibrated ones their factor holds
-THINNEST = 2.5  # targets; thickness of slices whose gain is foretold
 SURE = 0.9  # share of people in whom intervals hold as much as the confidence says
 QUIET, TYPICAL = 5e-3, 5e-3  # noise of slices, as a share of their range: the least that counts, and the one of scale 1
 
@@ -102,10 +101,11 @@ class Calibration:
 class Foretelling:
     """From the gain that a scan's own slices show to the gain through them (`rebuild.reduced_resolution`), in dB.
 
-        offset + slope x gain
+        offset + slope x gain + thickness x ln(slice thickness / target) + axial, where slices are axial
 
-    Slices thinner than `THINNEST` targets keep half of their own noise when they are acquired again: nothing is
-    foretold of them. Fitted on simulated scans of people that no network was trained on (`python -m benchmarks.check`).
+    The thinner the slices, the more is gained through them. Along the head less is gained than across it, and slices
+    that are axial are tested across it. Fitted on simulated scans of people that no network was trained on
+    (`python -m benchmarks.check`).
 
     Attributes:
         error: root mean square of what it is off by, for people who took no part in the fit.
@@ -113,19 +113,22 @@ class Foretelling:
 
     offset: float
     slope: float
+    thickness: float
+    axial: float
     error: float
 
     def __post_init__(self) -> None:
         numbers = {one.name: getattr(self, one.name) for one in fields(self)}
         if not all(is_number(one, -math.inf) for one in numbers.values()) or not self.error > 0:
-            raise InputError(f"foretelling is {numbers}: expected three numbers, the error above 0.")
+            raise InputError(f"foretelling is {numbers}: expected five numbers, the error above 0.")
 
-    def through(self, gain: float, thickness: float) -> tuple[float, float] | None:
-        """The gain through the slices that a gain within them foretells, and its standard error; None for thin ones.
+    def through(self, gain: float, thickness: float, is_axial: bool) -> tuple[float, float]:
+        """The gain through slices that the gain within them foretells, and its standard error.
 
         The thickness of the slices is in targets.
         """
-        return None if thickness < THINNEST else (self.offset + self.slope * gain, self.error)
+        told = self.offset + self.slope * gain + self.thickness * math.log(thickness) + self.axial * is_axial
+        return told, self.error
 
 
 def over_people(factors: Sequence[float]) -> float:
@@ -138,7 +141,7 @@ def over_people(factors: Sequence[float]) -> float:
 
 
 def scan_scale(exponents: tuple[float, float], spacing_ratio: float, noise: float) -> float:
-    """The scale of a scan's expected errors: errors grow with gaps between the slices and with noise.
+    """The scale of a scan's expected errors, by the gaps between its slices and by their noise.
 
     The exponents are of the ratio, slice spacing over thickness, and of the noise, as a share of the range of the
     slices' tissue. Fine texture counts as noise.

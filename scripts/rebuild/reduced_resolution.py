@@ -35,6 +35,7 @@ GAINS, LOSES = "gains {:.1f} dB over", "loses {:.1f} dB to"
 FORETOLD = ", foretold through its slices {:.1f} ± {:.1f} dB"
 PART = 30  # fine slices for each slice that is tested: a third of a rebuild's planes or less
 LEAST, MOST = 2, 8  # slices that are tested
+AXIAL = 2  # the axis across axial slices, in RAS+ order
 HIDDEN = 0.1  # of a squared error is left at least when the noise of the measured slice is taken off
 
 
@@ -181,7 +182,7 @@ def check(
         directions=len(along),
         spline=spline,
         rebuilt=rebuilt,
-        foretold=None if foretelling is None else foretelling.through(rebuilt - spline, thickness),
+        foretold=foretelling and foretelling.through(rebuilt - spline, thickness, a.slice_axis == AXIAL),
         spots=mean_spots(pair for one in trials.values() for pair in one.spots),
         pictures={
             name: plane if min(along) == min(in_plane) else plane.T

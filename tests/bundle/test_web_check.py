@@ -1,13 +1,14 @@
 """The test on a scan's own slices by the page's modules beside Python's: what is tested, found and said."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 import torch
 from scipy import fft
 
+from scripts.method.calibration import Foretelling
 from scripts.rebuild.reduced_resolution import Check, check
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
@@ -20,7 +21,7 @@ from tests.volumes import smooth_head
 
 __all__ = ["exported", "pytestmark", "python"]
 FOUND = """
-    const [file, text, by] = given;
+    const [file, text, by, line] = given;
     const { shape, affine, missing, ...facts } = JSON.parse(text);
     const scan = { volume: { data: new Float32Array((await readFile(file)).buffer.slice(0)), shape }, affine };
     const a = { ...facts, noise: facts.noise ?? undefined, missing: new Map(missing.map((k) => [k, "a copy"])) };
@@ -30,11 +31,12 @@ FOUND = """
       told.push([deviation, ...widths, ...edges, ...volume.shape]);
       return nearest(volume, a);
     };
-    if (by === "nearest") return say({ ...(await check(scan, a, [method])), told });
+    if (by === "nearest") return say({ ...(await check(scan, a, [method], undefined, JSON.parse(line))), told });
     const [{ oneFamily }, { loadNetworks }] = await get("rebuild/inferer.js", "rebuild/networks.js");
     const runtime = import(`${web}/node_modules/onnxruntime-web/dist/ort.node.min.mjs`);
     const networks = [0, 1].map(() => loadNetworks(runtime, (name) => readFile(`${web}/model/${name}`)));
     say(await check(scan, a, networks.map((one) => oneFamily(one, by === "sharp"))));"""
+LINE = Foretelling(2.5, 0.5, -1.2, 0.25, 0.4)
 WHITE, INTERPOLATED = Noise(10.0), Noise(15.0, (1.9, 1.4))
 
 
@@ -65,7 +67,7 @@ def found(folder, scan, by="nearest"):
     facts = {"sliceAxis": a.slice_axis, "sliceCount": a.slice_count, "fineCount": a.fine_count, "noise": a.noise}
     facts |= {"sliceSpacing": a.slice_spacing, "sliceThickness": a.slice_thickness, "targetSpacing": a.target_spacing}
     facts |= {"shape": scan.shape, "affine": scan.affine[:3].tolist(), "missing": list(scan.missing)}
-    (own,) = javascript(FOUND, folder / "slices.f32", json.dumps(facts), by)
+    (own,) = javascript(FOUND, folder / "slices.f32", json.dumps(facts), by, json.dumps(asdict(LINE)))
     return own
 
 
@@ -77,9 +79,10 @@ def assert_alike(folder, scan, decibels):
         told.append([slices.noise.deviation, *slices.noise.widths, *slices.edges, *slices.shape])
         return interpolate(slices.array, slices.acquisition, "nearest")
 
-    own, theirs = found(folder, scan), check(scan, nearest, spots=False)
+    own, theirs = found(folder, scan), check(scan, nearest, LINE, spots=False)
     np.testing.assert_allclose(own["told"], told, rtol=1e-6)
     assert_near(own, theirs, decibels)
+    assert own["foretold"] == pytest.approx(theirs.foretold, abs=decibels)
 
 
 def assert_near(own, theirs, decibels):

@@ -110,7 +110,7 @@ def test_a_card_survives_a_round_trip_and_holds_the_hash_of_its_weights(tmp_path
 
 def test_with_sharp_a_run_goes_by_its_own_calibration(tmp_path):
     wider = replace(CALIBRATION, thicknesses=[2 * one for one in CALIBRATION.thicknesses])
-    card = replace(CARD, sharp_velocity=2.0, error_map=CALIBRATION, foretelling=Foretelling(1.0, 0.5, 0.2))
+    card = replace(CARD, sharp_velocity=2.0, error_map=CALIBRATION, foretelling=Foretelling(1.0, 0.5, 0.0, 0.0, 0.2))
     both = replace(card, sharp_error_map=wider)
     weights.write_card(path := saved(tmp_path, drift().state_dict()), both)
     both = replace(both, sha256=sha256([path]))

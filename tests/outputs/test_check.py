@@ -3,7 +3,7 @@
 import html
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def head(write_nifti):
 @pytest.fixture
 def foretold(bundle):
     """`bundle` with weights whose card foretells gains."""
-    card = replace(CARD, foretelling=Foretelling(14.0, 0.5, 0.25))
+    card = replace(CARD, foretelling=Foretelling(14.0, 0.5, 0.0, 0.0, 0.25))
     save_weights(random_network(), bundle.weights, card, torch.float32)
     return bundle
 
@@ -55,7 +55,7 @@ def test_the_result_is_the_same_bit_for_bit_and_all_say_the_gain(head, foretold,
     assert outcomes(foretold.out) == ["complete already"]
     foretold(head)
     assert outcomes(foretold.out) == ["complete already"] and record(foretold.out)["Check"] == said
-    write_card(foretold.weights, replace(CARD, foretelling=Foretelling(15.0, 0.5, 0.25)))
+    write_card(foretold.weights, replace(CARD, foretelling=Foretelling(15.0, 0.5, 0.0, 0.0, 0.25)))
     foretold(head)
     assert outcomes(foretold.out) == ["complete already"]
     foretold(head, check=True)
@@ -63,7 +63,7 @@ def test_the_result_is_the_same_bit_for_bit_and_all_say_the_gain(head, foretold,
 
 
 def test_a_scan_that_gains_nothing_is_marked(head, foretold, caplog):
-    write_card(foretold.weights, replace(CARD, foretelling=Foretelling(0.4, 0.0, 0.2)))
+    write_card(foretold.weights, replace(CARD, foretelling=Foretelling(0.4, 0.0, 0.0, 0.0, 0.2)))
     foretold(head, check=True)
     said = record(foretold.out)["Check"]["Description"]
     assert said.endswith(f"foretold through its slices 0.4 ± 0.2 dB: {NO_GAIN}.") and "DRIFT loses" in said
@@ -92,7 +92,7 @@ def test_python_has_it_in_the_record(head, foretold, tmp_path):
     assert found["Directions"] == 2 and found["Error"] == 0.25
 
 
-@pytest.mark.parametrize("wrong", [{"offset": 1}, {"offset": 0.1, "slope": 1.0, "error": 0.0}, 3])
+@pytest.mark.parametrize("wrong", [{"offset": 1}, {**asdict(Foretelling(0.1, 1.0, 0.0, 0.0, 0.2)), "error": 0.0}, 3])
 def test_a_card_with_another_line_is_refused(wrong, foretold, refusal):
     path = foretold.weights.with_suffix(".json")
     card = json.loads(path.read_text())

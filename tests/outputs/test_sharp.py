@@ -23,7 +23,7 @@ from tests.method.test_error_pattern import CALIBRATION, with_error
 from tests.method.test_networks import perturb
 from tests.volumes import smooth_head
 
-PLAIN = replace(CARD, n_max=2, error_map=CALIBRATION, foretelling=Foretelling(14.0, 0.5, 0.25))
+PLAIN = replace(CARD, n_max=2, error_map=CALIBRATION, foretelling=Foretelling(14.0, 0.5, 0.0, 0.0, 0.25))
 ABLE = replace(PLAIN, n_max=9, sharp_velocity=3.0)
 STEPS = 7  # 9 x 0.75, at 4 mm
 OF_CARD = {  # as inference.yaml has it, and the fixture's bundle has not

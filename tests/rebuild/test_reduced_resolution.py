@@ -85,13 +85,19 @@ def test_what_cannot_be_tested_has_no_test(scan):
 
 
 def test_it_foretells_and_says_when_nothing_is_gained(scan):
-    found = check(scan, by("linear"), Foretelling(0.5, 2.0, 0.3))
-    assert found.foretold == pytest.approx((0.5 + 2 * found.gain, 0.3))
+    line = Foretelling(2.5, 2.0, -1.5, 0.25, 0.3)
+    found = check(scan, by("linear"), line)
+    thickness = scan.acquisition.slice_thickness / scan.acquisition.target_spacing
+    assert found.foretold == pytest.approx((2.75 + 2 * found.gain - 1.5 * np.log(thickness), 0.3))
     assert NO_GAIN in str(found) and f"foretold through its slices {found.foretold[0]:.1f} ± 0.3 dB" in str(found)
     assert NO_GAIN not in str(replace(found, foretold=(0.6, 0.3)))
     assert NO_GAIN in str(replace(found, foretold=None))
-    thin = scan_of(smooth_head(SHAPE), thickness=2.0)
-    assert check(thin, by("linear"), Foretelling(0.5, 2.0, 0.3), spots=False).foretold is None, "nothing of thin slices"
+    turned, affine = scan.array.permute(2, 0, 1), np.asarray(scan.affine)[:, [2, 0, 1, 3]]
+    upright = replace(scan.acquisition, slice_axis=0)
+    coronal = affine[[0, 2, 1, 3]]  # another direction of the same slices
+    stored, tilted = (check(Slices(turned, upright, one), by("linear"), line, spots=False) for one in (affine, coronal))
+    assert stored.foretold == pytest.approx(found.foretold, abs=1e-4), "however it is stored"
+    assert tilted.foretold[0] - 2 * tilted.gain == pytest.approx(found.foretold[0] - 2 * found.gain - 0.25, abs=1e-4)
 
 
 def test_larger_spots_keep_more():

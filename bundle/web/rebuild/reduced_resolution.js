@@ -11,12 +11,11 @@ import { clamp, extremes, otherAxes } from "../stack/volume.js";
 import { acquiredAgain, belowBorder, middleSlices } from "./acquired_again.js";
 import { oneFamily } from "./inferer.js";
 
-const { WORTH, NO_GAIN, SAID, GAINS, LOSES, FORETOLD, PART, LEAST, MOST, HIDDEN } = constants.reduced_resolution;
+const { WORTH, NO_GAIN, SAID, GAINS, LOSES, FORETOLD, PART, LEAST, MOST, AXIAL, HIDDEN } = constants.reduced_resolution;
 const { PLANES } = constants.acquired_again;
-const { THINNEST } = constants.calibration;
 
 /** @typedef {(slices: Slices) => Promise<Volume>} Method rebuilds slices in RAS+ order, by the planes along the second axis */
-/** @typedef {{offset: number, slope: number, error: number} | null} Foretelling from the gain within slices to that through them, in dB */
+/** @typedef {{offset: number, slope: number, thickness: number, axial: number, error: number} | null} Foretelling from the gain within slices to that through them, in dB */
 /** @typedef {{slices: number[], directions: number, spline: number, rebuilt: number, gain: number, foretold?: number[]}} Check
  * which slices were tested, from 0 in the scan's order; PSNR in dB; the gain through them, and its error */
 /** @typedef {{errors: number[], hidden: number, pixels: number}} Trial mean squared errors of the spline and of the method in the head */
@@ -61,12 +60,13 @@ export async function check({ volume: measured, affine }, a, methods, progress =
   await Promise.all(methods.map(work));
   const [spline, rebuilt] = levels(trials, scan.tissueRange.high - scan.tissueRange.low);
   const gain = rebuilt - spline;
-  const isForetold = foretelling && a.sliceThickness / a.targetSpacing >= THINNEST;
+  const { offset = 0, slope = 0, thickness = 0, axial = 0, error = 0 } = foretelling ?? {};
+  const told = offset + slope * gain + thickness * Math.log(a.sliceThickness / a.targetSpacing) + axial * Number(sliceAxis === AXIAL);
   return {
     slices: [...new Set(jobs.map(({ index }) => there(index)))].sort((one, other) => one - other),
     directions: new Set(jobs.map(({ axis }) => axis)).size,
     ...{ spline, rebuilt, gain },
-    ...(isForetold && { foretold: [foretelling.offset + foretelling.slope * gain, foretelling.error] }),
+    ...(foretelling && { foretold: [told, error] }),
   };
 }
 
