@@ -1,5 +1,6 @@
 """A real head by the weights that ship: decibels over the cubic spline, whatever the air around it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
+from scripts.stack.spectra import power_ratios
 from scripts.stack.tissue import head_mask
 from scripts.train.simulation import simulate
 from scripts.train.truth import read_volume
@@ -48,6 +50,25 @@ def test_a_real_head_gains_over_the_cubic_spline(axis, thickness, spacing, gain,
     rebuilt = Rebuilder(*networks, "cpu")(Slices.of(slices)).volume.as_tensor()
     spline = interpolate(slices.as_tensor()[0], acquisition, "cubic")
     assert psnr(rebuilt, sharp, head) > psnr(spline, sharp, head) + gain
+
+
+def test_steps_of_the_flow_lead_on_and_converge_and_a_sharp_result_has_more_detail(truth, networks):
+    """A residual would be alike by any number of steps."""
+    network, inferer = networks
+    acquisition = Acquisition.of_truth(2, truth.shape[3], edge=1.0, thickness=5.0, spacing=5.0)
+    slices, sharp = simulate(truth, acquisition), truth.as_tensor()[0]
+    ways = {count: {"steps": count} for count in (1, 2, 4, 8)} | {"default": {}, "sharp": {"sharp": True}}
+    found = {}
+    for name, way in ways.items():
+        found[name] = Rebuilder(network, replace(inferer, **way), "cpu")(Slices.of(slices)).volume.as_tensor()
+    power = {name: power_ratios(one, sharp, 2, 1.0, [(0.2, 0.5)])[0] for name, one in found.items()}
+    apart = [(found[2 * count] - found[count]).std() for count in (2, 4)]
+    assert power[1] < power[2] < power[4] < power[8]
+    assert apart[1] < 0.8 * apart[0]
+    assert torch.equal(found["default"], found[4])
+    assert power["default"] + 2 < power["sharp"] < 0
+    spline, head = interpolate(slices.as_tensor()[0], acquisition, "cubic"), head_mask(sharp)
+    assert psnr(found["sharp"], sharp, head) > psnr(spline, sharp, head) + 1
 
 
 SCAN = ROOT.parent / "shared" / "data" / "isotropic" / "uih-a_T1w.nii.gz"
