@@ -26,6 +26,7 @@ MODULES = (  # whose constants the page shares
     ),
     *("stack.spectra", "stack.brightness", "stack.noise", "stack.slices", "stack.contents"),
     *(
+        "inputs.bids",
         "inputs.readers",
         "inputs.transforms",
         "inputs.names",

@@ -3,6 +3,7 @@
 import json
 
 from benchmarks.names import layouts
+from scripts.inputs.bids import sidecar_value
 from scripts.inputs.kinds import remark_on
 from scripts.inputs.names import contrast_of, words
 from scripts.inputs.scan import Scan, heads
@@ -71,13 +72,14 @@ FOLDERS = """
     for (const own of found) {
       const guides = roles(own, found).filter(({ role }) => role.rank.length).map(({ other }) => other.files[0]);
       const path = (one) => one.path.slice(given[0].length + 1);
-      say([path(own.files[0]), guides.map(path), own.scan.stated.slice_thickness?.[0] ?? null, own.identity.session]);
+      say([path(own.files[0]), guides.map(path), own.scan.stated.slice_thickness ?? null, own.identity.session]);
     }"""
 
 
 def test_folders_tell_people_and_sidecars_apart(tmp_path):
     (tmp_path / "set").mkdir()
     bids(tmp_path / "set")
+    (tmp_path / "set" / "FLAIR.json").write_text('{"SliceThickness": 4.5}')
     nifti(tmp_path / "a", "FLAIR", values=head((28, 32, 12)), SliceThickness=4)
     nifti(tmp_path / "b", "FLAIR", values=head((28, 32, 12)))
     nifti(tmp_path / "b", "T1", (1.0, 1.0, 1.0), values=head((32, 32, 32)))
@@ -85,7 +87,12 @@ def test_folders_tell_people_and_sidecars_apart(tmp_path):
     nifti(tmp_path / "set/sub-1/ses-2/anat", "sub-1_ses-2_T1w", (1.0, 1.0, 1.0), values=head((32, 32, 32)))
     nifti(tmp_path / "set/sub-2/ses-2/anat", "sub-2_ses-2_T1w", (1.0, 1.0, 1.0), values=head((32, 32, 32)))
     said = {name: rest for name, *rest in javascript(FOLDERS, tmp_path)}
-    assert said["a/FLAIR.nii.gz"] == [[], 4, ""]
+    assert said["a/FLAIR.nii.gz"] == [[], [4, "the sidecar FLAIR.json"], ""]
     assert said["b/FLAIR.nii.gz"] == [["b/T1.nii.gz"], None, ""]
     of_another_session = ["set/sub-1/ses-2/anat/sub-1_ses-2_T1w.nii.gz"]
-    assert said["set/sub-1/ses-T1/anat/sub-1_ses-T1_FLAIR.nii.gz"] == [of_another_session, None, "ses-T1"]
+    inherited = sidecar_value(tmp_path / "set/sub-1/ses-T1/anat/sub-1_ses-T1_FLAIR.nii.gz", "SliceThickness")
+    assert said["set/sub-1/ses-T1/anat/sub-1_ses-T1_FLAIR.nii.gz"] == [
+        of_another_session,
+        [inherited[0], f"the sidecar {inherited[1].name}"],
+        "ses-T1",
+    ]

@@ -67,14 +67,19 @@ def test_what_shows_no_head_is_left_out_of_a_folder_of_volumes(tmp_path):
         )
     (tmp_path / "all" / "dwi.bval").touch()
     (tmp_path / "all" / "ct.json").write_text('{"Modality": "CT"}')
+    nib.save(nib.Nifti1Image(np.stack([HEAD, HEAD], -1), axial()), tmp_path / "all" / "bold.nii.gz")
+    whole = (tmp_path / "all" / "t2.nii.gz").read_bytes()
+    (tmp_path / "all" / "t1.nii.gz").write_bytes(whole[:-300])
     done = in_node(tmp_path / "all", tmp_path / "scan_sr.nii.gz")
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "scan_sr.json").read_text())
     assert list(record["Sources"]) == ["all/t2.nii.gz"]
-    assert sorted(line for line in record["Warnings"] if "skipped" in line) == [
+    assert sorted(line for line in record["Warnings"] if ".nii" in line) == [
+        "bold.nii.gz has shape (28, 32, 7, 2): expected a 3-D volume. Save one volume of it.",
         "brain_mask.nii.gz is skipped: a mask or a label map: it holds 2 values.",
         "ct.nii.gz is skipped: its sidecar says: not MR: the modality is CT.",
         "dwi.nii.gz is skipped: a diffusion series, whose b-values lie beside it.",
+        "t1.nii.gz cannot be read (its compressed content is cut or broken). Copy or export it again.",
     ]
 
 

@@ -191,6 +191,34 @@ def sessions(folder):
     (folder / "sub-1" / "sub-1_sessions.tsv").write_text(days)
 
 
+def inherited(folder):
+    """Sidecars of upper folders: the nearest wins, one with an entity that a scan lacks says nothing of it."""
+    bids(folder)
+    anat, agent = folder / "sub-1/anat", "ContrastBolusIngredient"
+    nifti(anat, "sub-1_acq-post_T1w", EchoTime=None, **{agent: None})
+    nifti(anat, "sub-1_acq-pre_T1w")
+    nifti(anat, "sub-1_T2w")
+    (folder / "T1w.json").write_text(json.dumps({agent: "GADOLINIUM"}))
+    (folder / "sub-1/sub-1_acq-pre_T1w.json").write_text(json.dumps({agent: "NONE"}))
+    (anat / "acq-other_T2w.json").write_text(json.dumps({agent: "GADOLINIUM"}))
+
+
+def originals(folder):
+    """A dataset, and the series that it was converted from."""
+    bids(folder)
+    nifti(folder / "sub-1/anat", "sub-1_T2w")
+    series(folder / "sourcedata", 1, "t1 se tra", **T1)
+
+
+def broken(folder):
+    """A series over time, a file that is cut, and one whose sidecar is, beside a good one."""
+    nifti(folder, "T2")
+    nifti(folder, "bold", values=np.stack([head()] * 2, axis=-1))
+    cut = nifti(folder, "T1")
+    cut.write_bytes(cut.read_bytes()[:-300])
+    nifti(folder, "FLAIR").with_name("FLAIR.json").write_text('{"EchoTime": ')
+
+
 def link_to_nothing(folder):
     nifti(folder, "T2")
     (folder / "T2.json").symlink_to("../.git/annex/objects/x.json")
@@ -265,6 +293,11 @@ SITUATIONS = {
         lambda f: (files("T2")(f), nifti(f, "T1", CUBE, interpolated()), nifti(f, "FLAIR", CUBE)),
         {"T2": f"{T2} by FLAIR", "T1": "no: thin.*interpolated along axis 2", "FLAIR": "no: thin"},
     ),
+    "NIfTI beside DICOM": (
+        lambda f: (nifti(f, "FLAIR"), series(f, 1, "t2 tse tra")),
+        {"FLAIR": "thick FLAIR", "t2_tse_tra": T2},
+    ),
+    "BIDS: the series that it was converted from": (originals, {"sub-1_T2w": T2}),
     # one stack, whatever differs
     "DICOM: a caret at the end of half of the names": (half("PatientName", "Doe^Jane^"), T2),
     "DICOM: half with another PatientID": (half("PatientID", "0017"), f"{T2}.*2 patient IDs: they are joined"),
@@ -448,6 +481,23 @@ SITUATIONS = {
     "a sheared sform of a standard space": (lambda f: sform(f, 4, 0.7), f"{T2}.*the qform is used"),
     "DICOM: a slope for each slice": (real_world, T2),
     "a sidecar that was not fetched": (link_to_nothing, "fails: .*T2.json cannot be read.*datalad get"),
+    "what cannot be read": (
+        broken,
+        {
+            "T2": T2,
+            "bold": "no: it has shape .*: expected a 3-D volume",
+            "T1": "fails: .*T1.nii.gz",
+            "FLAIR": "fails: .*FLAIR.json cannot be read",
+        },
+    ),
+    "BIDS: sidecars of upper folders": (
+        inherited,
+        {
+            "sub-1_acq-post_T1w": "thick T1w with agent",
+            "sub-1_acq-pre_T1w": "thick T1w(?! with)",
+            "sub-1_T2w": f"{T2}(?! with)",
+        },
+    ),
     "a scan that was not fetched": (pointer, "fails: .*cannot be read.*datalad get"),
     "lists in a sidecar": (
         beside("T1", SliceThickness=[4, 4], EchoTime=[0.01] * 3),

@@ -8,7 +8,7 @@ import { withoutSignal } from "../stack/intensity.js";
 import { ofVoxels } from "../stack/contents.js";
 import { map } from "../stack/volume.js";
 import { namesOf, ofSeries } from "./identity.js";
-import { localizer, marked, ofHeader, reasonWith, sidecar } from "./kinds.js";
+import { judged, localizer, ofHeader, reasonWith, sidecar } from "./kinds.js";
 import { alikeAcross, stacksOf } from "./labels.js";
 import { readNifti } from "./nifti.js";
 
@@ -78,11 +78,12 @@ function headerOf({ name, bytes }) {
 /**
  * The magnitude volumes among DICOM images.
  * @param {NamedBytes[]} images
+ * @param {Set<string>} skipped gets the reason of each that is left out.
  * @param {() => Promise<Uint8Array>} [wasm] of dcm2niix, where it cannot be found beside its code.
  * @returns {Promise<import("./readers.js").Found[]>}
  */
-export async function readDicom(images, wasm) {
-  const [scans, skipped] = [/** @type {import("./readers.js").Found[]} */ ([]), /** @type {Set<string>} */ (new Set())];
+export async function readDicom(images, skipped, wasm) {
+  const scans = /** @type {import("./readers.js").Found[]} */ ([]);
   const all = images.flatMap((image) => {
     try {
       return { image, header: headerOf(image) };
@@ -91,8 +92,7 @@ export async function readDicom(images, wasm) {
       return [];
     }
   });
-  const nothing = () => `no thick-slice scan was found. ${[...skipped].join(" ") || "Expected a whole DICOM series of MR."}`;
-  refuse(!all.length, nothing());
+  if (!all.length) return scans;
   const quiet = { print: () => {}, printErr: () => {}, noInitialRun: true };
   const { FS, callMain } = await dcm2niix({ ...quiet, ...(wasm && { wasmBinary: await wasm() }) });
   for (const folder of ["/in", "/out"]) FS.mkdir(folder);
@@ -110,14 +110,13 @@ export async function readDicom(images, wasm) {
       const scan = await readNifti({ name, bytes: FS.readFile(`/out/${name}.nii`) });
       const headers = own.map(({ header }) => header);
       const [files, part] = [own.map(({ image }) => image), 1 + scans.filter((one) => one.files[0] === own[0].image).length];
-      scans.push({ scan: stackOf(scan, facts, headers, own.length === series.length), files, identity: ofSeries(saidOf({}, headers)), part });
+      const stack = stackOf(scan, facts, headers, own.length === series.length);
+      scans.push({ scan: judged(stack, ofVoxels(stack.volume)), files, identity: ofSeries(saidOf({}, headers)), part });
     } catch (error) {
       if (!(error instanceof InputError)) throw error;
       skipped.add(error.message);
     }
   }
-  refuse(!scans.length, nothing());
-  scans.forEach(({ scan }) => scan.warnings.push(...skipped));
   return scans;
 }
 
@@ -163,19 +162,12 @@ function stackOf(scan, facts, headers, isWhole) {
   const known = Object.entries({ slice_axis: 2, ...lengths }).filter(([, value]) => value !== undefined);
   const stated = /** @type {Scan["stated"]} */ (Object.fromEntries(known.map(([fact, value]) => [fact, [value, "the DICOM header"]])));
   const [padding, limit] = ["x00280120", "x00280121"].map((tag) => (header.uint16("x00280103") ? header.int16(tag) : header.uint16(tag)));
-  if (padding === undefined) return looked({ ...scan, stated, warnings });
+  if (padding === undefined) return { ...scan, stated, warnings };
   const [slope, intercept] = [header.floatString("x00281053") ?? 1, header.floatString("x00281052") ?? 0];
   const [first, last] = [padding, limit ?? padding].map((stored) => stored * slope + intercept).sort((a, b) => a - b);
   const isPadding = (/** @type {number} */ x) => x > first - Math.abs(slope) / 2 && x < last + Math.abs(slope) / 2;
   refuse(volume.data.every(isPadding), `${name}: all voxels are padding (PixelPaddingValue). Export the series again.`);
-  return looked({ ...scan, stated, warnings, volume: withoutSignal(map(volume, (x) => (isPadding(x) ? NaN : x))) });
-}
-
-/** A series whose voxels show a scan, or a doubtful one, which is marked. @type {(scan: ReadScan) => ReadScan} */
-function looked(scan) {
-  const { answer, why } = ofVoxels(scan.volume);
-  refuse(answer === "none", `${scan.name} is skipped: ${why}.`);
-  return answer === "a scan" ? scan : marked(scan, why);
+  return { ...scan, stated, warnings, volume: withoutSignal(map(volume, (x) => (isPadding(x) ? NaN : x))) };
 }
 
 /** Whether images are of two persons: neither name nor ID is the same, as far as there are any. @type {(headers: dicomParser.DataSet[]) => boolean} */

@@ -1,6 +1,6 @@
 /** What an image shows, by its header or sidecar: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
 import constants from "../model/constants.js";
-import { filled } from "../errors.js";
+import { filled, refuse } from "../errors.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { fromBorder } from "../stack/tissue.js";
 import { words } from "./names.js";
@@ -12,8 +12,11 @@ const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWH
 const { FEW_SLICES, GE_COMPONENT, GE_CREATOR, INTENT, LABELS, LOCALIZER, SECONDS, STATISTIC, UNITS } = constants.kinds;
 const { ELSEWHERE_CODES, ENHANCED } = constants.headers;
 
-/** A doubtful scan, with its warning. @type {(scan: ReadScan, doubt: string) => ReadScan} */
-export const marked = (scan, doubt) => ({ ...scan, doubt, warnings: [...scan.warnings, filled(constants.kinds.MARK, [doubt])] });
+/** A scan by the verdict on it: marked where it is doubtful, refused where it is none. @type {(scan: ReadScan, verdict: import("../stack/contents.js").Verdict) => ReadScan} */
+export function judged(scan, { answer, why }) {
+  refuse(answer === "none", `${scan.name} is skipped: ${why}.`);
+  return answer === "a scan" ? scan : { ...scan, doubt: why, warnings: [...scan.warnings, filled(constants.kinds.MARK, [why])] };
+}
 
 /** Why a NIfTI file is no scan, by the intent code of its header. @type {(code: number) => string | undefined} */
 export function ofIntent(code) {

@@ -3,12 +3,13 @@ import { unzipSync } from "fflate";
 import constants from "../model/constants.js";
 import { InputError, f, g, reason, refuse } from "../errors.js";
 import { isThin } from "../stack/acquisition.js";
-import { none, ofVoxels } from "../stack/contents.js";
+import { SCAN, none, ofVoxels } from "../stack/contents.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
+import { fieldsOf, folderOf, rootsOf, sidecarsOf } from "./bids.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
 import { ofFile } from "./identity.js";
-import { localizer, marked, ofIntent, ofSidecar, sidecar, withoutNan } from "./kinds.js";
+import { judged, localizer, ofIntent, ofSidecar, sidecar, withoutNan } from "./kinds.js";
 import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
 const NIFTI = /\.nii(\.gz)?$/i;
@@ -16,7 +17,7 @@ const { MAX_SPACING, MAX_SHEAR } = constants.grid;
 
 /** @typedef {{scan: ReadScan, files: NamedBytes[], identity: Identity, part: number}} Found a scan with its files; its number in its DICOM series, from 1, and 0 of other files */
 
-/** The scans among files. @type {(given: NamedBytes[], wasm?: () => Promise<Uint8Array>) => Promise<Found[]>} */
+/** The scans among files. What is left out is said with each of them. @type {(given: NamedBytes[], wasm?: () => Promise<Uint8Array>) => Promise<Found[]>} */
 export async function findScans(given, wasm) {
   const files = given.flatMap((file) => (/\.zip$/i.test(file.name) ? unzip(file) : [file])).filter(({ name }) => !name.startsWith("._"));
   const volumes = files.filter(({ name }) => NIFTI.test(name));
@@ -27,36 +28,38 @@ export async function findScans(given, wasm) {
     `${given[0]?.name ?? "the folder"} is no scan that can be read: expected a name ending in .nii or .nii.gz, or DICOM. ` +
       "Unpack or convert it first.",
   );
-  const scans = volumes.length ? [] : await readDicom(images, wasm);
-  const [isAlone, skipped] = [volumes.length === 1, /** @type {string[]} */ ([])]; // a single one is asked for by name
-  const roots = files.flatMap((one) => (one.name === "dataset_description.json" ? [folderOf(one)] : []));
+  const [rootOf, isAlone, skipped] = [rootsOf(files), volumes.length === 1 && !images.length, /** @type {Set<string>} */ (new Set())];
+  const loose = images.filter((one) => rootOf(one) === undefined);
+  if (loose.length < images.length) skipped.add(`${images.length - loose.length} DICOM images are left out, since ${constants.bids.ELSEWHERE}.`);
+  const scans = await readDicom(loose, skipped, wasm);
   for (const file of volumes) {
-    const beside = files.filter((one) => folderOf(one) === folderOf(file));
-    const root = roots.find((one) => `${folderOf(file)}/`.startsWith(`${one}/`) || !one);
-    const { fields, ...found } = await volumeOf(file, beside, root);
-    const { answer, why } = isAlone ? { answer: "a scan", why: "" } : shown(found.scan, fields, beside);
-    if (answer === "doubtful") found.scan = marked(found.scan, why);
-    if (answer === "none") skipped.push(`${file.name} is skipped: ${why}.`);
-    else scans.push(found);
+    try {
+      scans.push(await volumeOf(file, files, rootOf(file), isAlone));
+    } catch (error) {
+      if (isAlone || !(error instanceof InputError)) throw error;
+      skipped.add(error.message);
+    }
   }
-  refuse(!scans.length, `no thick-slice scan was found. ${skipped.join(" ")} Give a scan alone.`);
+  const why = [...skipped].join(" ") || "Expected a whole DICOM series of MR.";
+  refuse(!scans.length, `no thick-slice scan was found. ${why}${volumes.length ? " Give a scan alone." : ""}`);
   scans.forEach(({ scan, identity: { shows } }) => scan.warnings.push(...(shows.remark ? [shows.remark] : []), ...skipped));
   return scans;
 }
 
-/** The folder that a file lies in; empty where it is not known. @type {(file: NamedBytes) => string} */
-const folderOf = ({ path = "" }) => path.split("/").slice(0, -1).join("/");
-
-/** A NIfTI file with what lies beside it in its folder, and its sidecar's fields; the root of its dataset, where it is of one.
- * @type {(file: NamedBytes, files: NamedBytes[], root: string | undefined) => Promise<Found & {fields: Record<string, any>}>} */
-async function volumeOf(file, files, root) {
-  const [stem, ...names] = [file, ...files.filter(({ name }) => NIFTI.test(name))].map(({ name }) => name.replace(NIFTI, ""));
-  const sidecars = files.filter(({ name }) => name === `${stem}.json`);
-  const [scan, fields] = [await readNifti(file), fieldsOf(sidecars[0])];
+/** A NIfTI file with its sidecars, in the root of its dataset, where it is of one. It is taken whatever it shows where it is given alone: a single one is asked for by name.
+ * @type {(file: NamedBytes, files: NamedBytes[], root: string | undefined, isAlone: boolean) => Promise<Found>} */
+async function volumeOf(file, files, root, isAlone) {
+  const beside = files.filter((one) => folderOf(one) === folderOf(file)).map(({ name }) => name);
+  const [stem, ...names] = [file.name, ...beside.filter((name) => NIFTI.test(name))].map((name) => name.replace(NIFTI, ""));
+  const sidecars = sidecarsOf(file, stem, files, root);
+  const [scan, said] = [await readNifti(file), sidecars.map(fieldsOf)];
   for (const [fact, key] of Object.entries(constants.settle.NAMES)) {
-    if ((fields[key] ?? undefined) !== undefined) scan.stated = { ...scan.stated, [fact]: [fields[key], `the sidecar ${stem}.json`] };
+    const k = said.findIndex((one) => key in one);
+    if (k >= 0) scan.stated = { ...scan.stated, [fact]: [said[k][key], `the sidecar ${sidecars[k].name}`] };
   }
-  return { scan, fields, files: [file, ...sidecars], identity: ofFile(folderOf(file), stem, fields, names, root), part: 0 };
+  const fields = Object.assign({}, ...said.toReversed());
+  const verdict = isAlone ? SCAN : shown(scan, fields, beside.includes(`${stem}.bval`));
+  return { scan: judged(scan, verdict), files: [file, ...sidecars], identity: ofFile(folderOf(file), stem, fields, names, root), part: 0 };
 }
 
 /** Those that are rebuilt, doubtful ones last: thin ones where no other is found. @type {(found: Found[]) => Found[]} */
@@ -117,32 +120,12 @@ function unzip({ name, path: whole = name, bytes }) {
   }
 }
 
-/** What a volume shows: standards settle, voxels decide what these leave open.
- * @type {(scan: ReadScan, fields: Record<string, any>, files: NamedBytes[]) => import("../stack/contents.js").Verdict} */
-function shown({ name, volume, intent }, fields, files) {
-  if (files.some((one) => one.name === name.replace(NIFTI, ".bval"))) return none("a diffusion series, whose b-values lie beside it");
+/** What a volume shows: standards settle, voxels decide what these leave open. @type {(scan: ReadScan, fields: Record<string, any>, hasB: boolean) => import("../stack/contents.js").Verdict} */
+function shown({ volume, intent }, fields, hasB) {
+  if (hasB) return none("a diffusion series, whose b-values lie beside it");
   const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), typeof fields.RepetitionTime === "number" ? 1000 * fields.RepetitionTime : 0, sidecar(fields));
   const settled = said ? `its sidecar says: ${said}` : ofIntent(intent ?? 0);
   return settled ? none(settled) : ofVoxels(volume);
-}
-
-/** A file's text: UTF-8, else Latin-1, which older converters write. @type {(bytes: Uint8Array) => string} */
-function textOf(bytes) {
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes); // without a byte-order mark
-  } catch {
-    return new TextDecoder("latin1").decode(bytes);
-  }
-}
-
-/** The fields of a sidecar. Lists of one number, as of one for each slice, become that number. @type {(file: NamedBytes | undefined) => Record<string, any>} */
-function fieldsOf(file) {
-  const isOne = (/** @type {any} */ value) => Array.isArray(value) && typeof value[0] === "number" && value.every((one) => one === value[0]);
-  try {
-    return (file && JSON.parse(textOf(file.bytes), (_, value) => (isOne(value) ? value[0] : value))) ?? {};
-  } catch (error) {
-    throw new InputError(`${file?.name} cannot be read (${reason(error)}). Mend it, or remove it.`);
-  }
 }
 
 /** @type {(scan: ReadScan) => boolean} */

@@ -10,7 +10,7 @@ import { crop, indexAlong, strides } from "./volume.js";
 const { ABRUPT, BACKGROUND, BAND, CROWD, EMPTY, ENDS, EQUAL, EVEN, FEW_VALUES, FOOT, GREYS, HOLES, MIDDLE, NEXT, SHOWS, SMOOTH, TAIL, SPARSE } = constants.contents;
 
 /** @type {Verdict} */
-const SCAN = { answer: "a scan", why: "" };
+export const SCAN = { answer: "a scan", why: "" };
 /** @type {(why: string) => Verdict} */
 export const none = (why) => ({ answer: "none", why });
 /** @type {(why: string) => Verdict} */
