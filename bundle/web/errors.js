@@ -11,6 +11,9 @@ export function refuse(mistake, message) {
 /** The message of an exception. @type {(error: unknown) => string} */
 export const reason = (error) => (error instanceof Error ? error.message : String(error));
 
+/** The first names, and how many more there are. @type {(names: string[]) => string} */
+export const few = (names) => names.slice(0, 5).join(", ") + (names.length > 5 ? ` and ${names.length - 5} more` : "");
+
 /** A number in so many digits; halves are rounded to even digits, as Python rounds them. @type {(x: number, digits: object) => string} */
 const written = (x, digits) => new Intl.NumberFormat("en", { ...digits, roundingMode: "halfEven", useGrouping: false }).format(x);
 

@@ -60,7 +60,7 @@ def test_an_image_shows_what_python_says_that_it_shows():
 def test_what_shows_no_head_is_left_out_of_a_folder_of_volumes(tmp_path):
     """As in the command; a volume that is given alone is taken."""
     (tmp_path / "all").mkdir()
-    for name in ("t2", "dwi", "ct", "brain_mask"):
+    for name in ("t2", "t2_sr", "dwi", "ct", "brain_mask"):
         nib.save(
             nib.Nifti1Image(np.float32(HEAD > 300) if "mask" in name else HEAD, axial()),
             tmp_path / "all" / f"{name}.nii.gz",
@@ -80,6 +80,7 @@ def test_what_shows_no_head_is_left_out_of_a_folder_of_volumes(tmp_path):
         "ct.nii.gz is skipped: its sidecar says: not MR: the modality is CT.",
         "dwi.nii.gz is skipped: a diffusion series, whose b-values lie beside it.",
         "t1.nii.gz cannot be read (its compressed content is cut or broken). Copy or export it again.",
+        "t2_sr.nii.gz is skipped: its name ends in _sr, as those of results do.",
     ]
 
 

@@ -203,10 +203,12 @@ def inherited(folder):
     (anat / "acq-other_T2w.json").write_text(json.dumps({agent: "GADOLINIUM"}))
 
 
-def originals(folder):
-    """A dataset, and the series that it was converted from."""
+def dataset(folder):
+    """What a dataset holds beside its anatomical scans: maps, phases, series over time, derivatives, its DICOM."""
     bids(folder)
-    nifti(folder / "sub-1/anat", "sub-1_T2w")
+    for name in ("anat/sub-1_T2w", "anat/sub-1_T1map", "anat/sub-1_part-phase_T1w", "perf/sub-1_T1w", "anat/x_T1w"):
+        nifti(folder / "sub-1", name)
+    nifti(folder / "derivatives/sub-1/anat", "sub-1_FLAIR")
     series(folder / "sourcedata", 1, "t1 se tra", **T1)
 
 
@@ -297,7 +299,6 @@ SITUATIONS = {
         lambda f: (nifti(f, "FLAIR"), series(f, 1, "t2 tse tra")),
         {"FLAIR": "thick FLAIR", "t2_tse_tra": T2},
     ),
-    "BIDS: the series that it was converted from": (originals, {"sub-1_T2w": T2}),
     # one stack, whatever differs
     "DICOM: a caret at the end of half of the names": (half("PatientName", "Doe^Jane^"), T2),
     "DICOM: half with another PatientID": (half("PatientID", "0017"), f"{T2}.*2 patient IDs: they are joined"),
@@ -488,6 +489,14 @@ SITUATIONS = {
             "bold": "no: it has shape .*: expected a 3-D volume",
             "T1": "fails: .*T1.nii.gz",
             "FLAIR": "fails: .*FLAIR.json cannot be read",
+        },
+    ),
+    "BIDS: anatomical scans alone": (
+        dataset,
+        {
+            "sub-1_T2w": T2,
+            "sub-1_T1map": "no: T1map is none of the suffixes",
+            "sub-1_part-phase_T1w": "no: phase",
         },
     ),
     "BIDS: sidecars of upper folders": (

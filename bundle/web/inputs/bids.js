@@ -2,23 +2,44 @@
 import constants from "../model/constants.js";
 import { InputError, reason } from "../errors.js";
 
+const { DESCRIPTION, ELSEWHERE } = constants.bids;
+const { NOT_MAGNITUDE, WEIGHTED } = constants.kinds;
+
+export const NIFTI = /\.nii(\.gz)?$/i;
+
+/** A name without the ending of NIfTI. @type {(name: string) => string} */
+export const stem = (name) => name.replace(NIFTI, "");
+
 /** The folder that a file lies in; empty where it is not known. @type {(file: NamedBytes) => string} */
 export const folderOf = ({ path = "" }) => path.split("/").slice(0, -1).join("/");
 
 /** @type {(folder: string, above: string) => boolean} */
 const isWithin = (folder, above) => !above || `${folder}/`.startsWith(`${above}/`);
 
-/** The root of the dataset that each of some files belongs to; undefined outside of one. @type {(files: NamedBytes[]) => (file: NamedBytes) => string | undefined} */
-export function rootsOf(files) {
-  const roots = files.filter(({ name }) => name === constants.bids.DESCRIPTION).map(folderOf).sort((a, b) => b.length - a.length);
-  return (file) => roots.find((root) => isWithin(folderOf(file), root));
+/** Roots of datasets, the inner ones first. @type {(files: NamedBytes[]) => string[]} */
+export const rootsOf = (files) => files.filter(({ name }) => name === DESCRIPTION).map(folderOf).sort((a, b) => b.length - a.length);
+
+/** The dataset that a file belongs to; undefined outside of one. @type {(file: NamedBytes, roots: string[]) => string | undefined} */
+export const rootOf = (file, roots) => roots.find((root) => isWithin(folderOf(file), root));
+
+/** Why a file is no scan to rebuild, by its place and name: in a dataset, of which all files are, or elsewhere a result; undefined where it may be one.
+ * @type {(files: NamedBytes[], roots: string[]) => (file: NamedBytes) => string | undefined} */
+export function namedNone(files, roots) {
+  const root = roots.find((one) => files.every((file) => isWithin(folderOf(file), one)));
+  return (file) => {
+    const [suffix, ...entities] = stem(file.name).split("_").toReversed();
+    if (root === undefined) return /_sr(_error)?$/.test(stem(file.name)) ? "its name ends in _sr, as those of results do" : undefined;
+    if (!/^\/?sub-(.*\/)?anat$/.test(folderOf(file).slice(root.length)) || !file.name.startsWith("sub-")) return ELSEWHERE;
+    if (entities.some((one) => NOT_MAGNITUDE.includes(one))) return "phase, real or imaginary images, not magnitude";
+    return WEIGHTED.includes(suffix) ? undefined : `${suffix} is none of the suffixes that are taken: ${WEIGHTED.toSorted().join(", ")}`;
+  };
 }
 
-/** JSON sidecars of a file, by its name without its ending, the nearest first; in a dataset those of upper folders, too, that have its suffix and no entity that it lacks.
- * @type {(file: NamedBytes, stem: string, files: NamedBytes[], root: string | undefined) => NamedBytes[]} */
-export function sidecarsOf(file, stem, files, root) {
-  const [folder, parts] = [folderOf(file), stem.split("_")];
-  const isOwn = (/** @type {NamedBytes} */ one) => one.name === `${stem}.json` && folderOf(one) === folder;
+/** JSON sidecars of a file, the nearest first; in a dataset those of upper folders, too, that have its suffix and no entity that it lacks.
+ * @type {(file: NamedBytes, files: NamedBytes[], root: string | undefined) => NamedBytes[]} */
+export function sidecarsOf(file, files, root) {
+  const [folder, parts] = [folderOf(file), stem(file.name).split("_")];
+  const isOwn = (/** @type {NamedBytes} */ one) => one.name === `${stem(file.name)}.json` && folderOf(one) === folder;
   const isInherited = (/** @type {NamedBytes} */ one) => {
     const theirs = one.name.slice(0, -".json".length).split("_");
     return theirs.at(-1) === parts.at(-1) && theirs.every((part) => parts.includes(part)) && isWithin(folder, folderOf(one)) && isWithin(folderOf(one), root ?? "");

@@ -13,6 +13,7 @@ import { alikeAcross, stacksOf } from "./labels.js";
 import { readNifti } from "./nifti.js";
 
 /** @typedef {import("./kinds.js").Said} Said */
+/** @typedef {import("./readers.js").Found} Found */
 
 const SERIES = "x0020000e";
 const LABELLED = [SERIES, "x00080008", "x00180080"]; // labels by which dcm2niix splits a stack
@@ -75,15 +76,10 @@ function headerOf({ name, bytes }) {
   return header;
 }
 
-/**
- * The magnitude volumes among DICOM images.
- * @param {NamedBytes[]} images
- * @param {Set<string>} skipped gets the reason of each that is left out.
- * @param {() => Promise<Uint8Array>} [wasm] of dcm2niix, where it cannot be found beside its code.
- * @returns {Promise<import("./readers.js").Found[]>}
- */
+/** The magnitude volumes among DICOM images, and the reasons why others are left out; dcm2niix may not be found beside its code.
+ * @type {(images: NamedBytes[], skipped: Set<string>, wasm?: () => Promise<Uint8Array>) => Promise<Found[]>} */
 export async function readDicom(images, skipped, wasm) {
-  const scans = /** @type {import("./readers.js").Found[]} */ ([]);
+  const scans = /** @type {Found[]} */ ([]);
   const all = images.flatMap((image) => {
     try {
       return { image, header: headerOf(image) };

@@ -1,6 +1,7 @@
 /** Whose head a scan shows and by which contrast: the tables of scripts/inputs/{identity,names}.py. */
 import constants from "../model/constants.js";
 import { filled, g } from "../errors.js";
+import { stem } from "./bids.js";
 import { remarkOn } from "./kinds.js";
 import { contrastOf, firstToken, placeOf, words } from "./names.js";
 
@@ -75,7 +76,7 @@ function subjectOf(folder, name, root) {
 export function headsOf(found) {
   const loose = found.filter(({ identity }) => !identity.head.length);
   const counted = (/** @type {string[]} */ keys) => keys.reduce((all, key) => all.set(key, (all.get(key) ?? 0) + 1), /** @type {Map<string, number>} */ (new Map()));
-  const token = (/** @type {Found} */ { files }) => firstToken(files[0].name.replace(/\.nii(\.gz)?$/i, ""));
+  const token = (/** @type {Found} */ { files }) => firstToken(stem(files[0].name));
   const place = (/** @type {Found} */ { identity }) => placeOf(identity.folder);
   const tokens = counted(loose.filter(token).map((one) => JSON.stringify([place(one), token(one)])));
   const shared = new Set([...tokens].flatMap(([key, count]) => (count > 1 ? [JSON.parse(key)[0]] : [])));

@@ -1,7 +1,7 @@
 /** Labels that programs change within a stack: images that are one whatever these say, and pixels that show one contrast, see scripts/inputs/dicom/{stacks,pixels}.py. */
 import constants from "../model/constants.js";
 import { refuse } from "../errors.js";
-import { indexAlong } from "../stack/volume.js";
+import { blockMeans } from "../stack/interleaving.js";
 
 /** @typedef {import("dicom-parser").DataSet} DataSet */
 
@@ -46,7 +46,7 @@ export function alikeAcross(volume, places, headers, said) {
     return values.length > 1 ? [{ labels, text: `${values.length} ${LABELS[key]}` }] : [];
   });
   const text = `slices have ${differ.map((one) => one.text).join(" and ")}`;
-  const blocks = differ.length ? blocksOf(volume) : [];
+  const blocks = differ.length ? blockMeans(volume, 2, BLOCKS).means : [];
   const isOne = differ.every(({ labels }) => isAlike(blocks, labels));
   refuse(!isOne, `${text}, and their pixels are of several contrasts. Export the series again.`);
   return differ.length ? `${text}: they are joined, since their pixels are of one contrast.` : "";
@@ -58,7 +58,7 @@ function several(labels) {
   return values.filter((one, k) => k === 0 || one > SAME_VALUE * values[k - 1]);
 }
 
-/** Whether slices on both sides of a change of labels differ no more than others do. @type {(blocks: Float64Array[], labels: string[]) => boolean} */
+/** Whether slices on both sides of a change of labels differ no more than others do. @type {(blocks: Float32Array[], labels: string[]) => boolean} */
 function isAlike(blocks, labels) {
   const apart = (/** @type {number} */ i, /** @type {number} */ j) => {
     let [difference, sum] = [0, 0];
@@ -74,21 +74,4 @@ function isAlike(blocks, labels) {
   const mean = (/** @type {number[]} */ all) => all.reduce((sum, x) => sum + x, 0) / all.length;
   const others = (own.length ? own : near).map((k) => apart(k - 1, k + 1));
   return mean(across.map((k) => apart(k, k + 1))) <= ALIKE * mean(others);
-}
-
-/** Mean intensities of each slice, along the last axis, in blocks. @type {(volume: Volume) => Float64Array[]} */
-function blocksOf({ data, shape }) {
-  const counts = shape.slice(0, 2).map((count) => Math.min(count, BLOCKS));
-  const [sums, size] = [0, 1].map(() => Array.from({ length: shape[2] }, () => new Float64Array(counts[0] * counts[1])));
-  const [x, y, z] = [0, 1, 2].map((axis) => indexAlong(shape, axis));
-  const [rows, columns] = counts.map((count, axis) => {
-    const starts = Array.from({ length: count }, (_, block) => Math.floor((block * shape[axis]) / count));
-    return Array.from({ length: shape[axis] }, (_, at) => starts.findLastIndex((start) => start <= at));
-  });
-  for (let k = 0; k < data.length; k++) {
-    const block = rows[x(k)] * counts[1] + columns[y(k)];
-    sums[z(k)][block] += data[k];
-    size[z(k)][block] += 1;
-  }
-  return sums.map((slice, k) => slice.map((sum, j) => sum / size[k][j]));
 }

@@ -22,26 +22,25 @@ const UNITS = { 1: "meter", 3: "micron" };
 /** Bytes that a packed file may unpack to: more would fill the memory of a tab. */
 export const MOST_UNPACKED = 2 ** 30;
 
-/** Bytes through one of the browser's own (de)compressors. @type {(bytes: Uint8Array, by: any) => Promise<Uint8Array>} */
-async function through(bytes, by) {
-  return new Uint8Array(await new Response(new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(by)).arrayBuffer());
+/** Bytes through streams such as the browser's own (de)compressors. @type {(bytes: Uint8Array, ...by: any[]) => Promise<Uint8Array>} */
+async function through(bytes, ...by) {
+  const stream = by.reduce((one, next) => one.pipeThrough(next), new Blob([/** @type {any} */ (bytes)]).stream());
+  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 /** What is compressed in a file. Browsers blame a network that nobody asked. @type {(bytes: Uint8Array) => Promise<Uint8Array>} */
 async function unpacked(bytes) {
-  let [size, isTooLarge] = [0, false];
+  let size = 0;
   const bound = new TransformStream({
     transform(part, control) {
-      isTooLarge = (size += part.length) > MOST_UNPACKED;
-      if (isTooLarge) throw new Error();
+      if ((size += part.length) > MOST_UNPACKED) throw new Error();
       control.enqueue(part);
     },
   });
-  const stream = new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(new DecompressionStream("gzip")).pipeThrough(bound);
   try {
-    return new Uint8Array(await new Response(stream).arrayBuffer());
+    return await through(bytes, new DecompressionStream("gzip"), bound);
   } catch {
-    throw new Error(isTooLarge ? `it unpacks to more than ${MOST_UNPACKED >> 20} MB` : "its compressed content is cut or broken");
+    throw new Error(size > MOST_UNPACKED ? `it unpacks to more than ${MOST_UNPACKED >> 20} MB` : "its compressed content is cut or broken");
   }
 }
 

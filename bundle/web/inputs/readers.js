@@ -1,18 +1,17 @@
 /** What a user gives: a NIfTI file, with its sidecar or without; DICOM images; a zip file of any of these. */
 import { unzipSync } from "fflate";
 import constants from "../model/constants.js";
-import { InputError, f, g, reason, refuse } from "../errors.js";
+import { InputError, f, few, g, reason, refuse } from "../errors.js";
 import { isThin } from "../stack/acquisition.js";
 import { SCAN, none, ofVoxels } from "../stack/contents.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
-import { fieldsOf, folderOf, rootsOf, sidecarsOf } from "./bids.js";
+import { NIFTI, fieldsOf, folderOf, namedNone, rootOf, rootsOf, sidecarsOf, stem } from "./bids.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
 import { ofFile } from "./identity.js";
 import { judged, localizer, ofIntent, ofSidecar, sidecar, withoutNan } from "./kinds.js";
 import { MOST_UNPACKED, readNifti } from "./nifti.js";
 
-const NIFTI = /\.nii(\.gz)?$/i;
 const { MAX_SPACING, MAX_SHEAR } = constants.grid;
 
 /** @typedef {{scan: ReadScan, files: NamedBytes[], identity: Identity, part: number}} Found a scan with its files; its number in its DICOM series, from 1, and 0 of other files */
@@ -28,13 +27,17 @@ export async function findScans(given, wasm) {
     `${given[0]?.name ?? "the folder"} is no scan that can be read: expected a name ending in .nii or .nii.gz, or DICOM. ` +
       "Unpack or convert it first.",
   );
-  const [rootOf, isAlone, skipped] = [rootsOf(files), volumes.length === 1 && !images.length, /** @type {Set<string>} */ (new Set())];
-  const loose = images.filter((one) => rootOf(one) === undefined);
-  if (loose.length < images.length) skipped.add(`${images.length - loose.length} DICOM images are left out, since ${constants.bids.ELSEWHERE}.`);
-  const scans = await readDicom(loose, skipped, wasm);
-  for (const file of volumes) {
+  const [roots, isAlone, skipped] = [rootsOf(files), volumes.length === 1 && !images.length, /** @type {Set<string>} */ (new Set())];
+  const whyNot = namedNone(files, roots);
+  const isElsewhere = (/** @type {NamedBytes} */ one) => whyNot(one) === constants.bids.ELSEWHERE;
+  const elsewhere = [...volumes, ...images].filter(isElsewhere).map(({ name }) => name);
+  if (elsewhere.length) skipped.add(`Left out, since ${constants.bids.ELSEWHERE}: ${few(elsewhere)}.`);
+  const scans = await readDicom(images.filter((one) => !isElsewhere(one)), skipped, wasm);
+  for (const file of volumes.filter((one) => !isElsewhere(one))) {
     try {
-      scans.push(await volumeOf(file, files, rootOf(file), isAlone));
+      const why = isAlone ? undefined : whyNot(file);
+      refuse(why !== undefined, `${file.name} is skipped: ${why}.`);
+      scans.push(await volumeOf(file, files, rootOf(file, roots), isAlone));
     } catch (error) {
       if (isAlone || !(error instanceof InputError)) throw error;
       skipped.add(error.message);
@@ -50,16 +53,15 @@ export async function findScans(given, wasm) {
  * @type {(file: NamedBytes, files: NamedBytes[], root: string | undefined, isAlone: boolean) => Promise<Found>} */
 async function volumeOf(file, files, root, isAlone) {
   const beside = files.filter((one) => folderOf(one) === folderOf(file)).map(({ name }) => name);
-  const [stem, ...names] = [file.name, ...beside.filter((name) => NIFTI.test(name))].map((name) => name.replace(NIFTI, ""));
-  const sidecars = sidecarsOf(file, stem, files, root);
+  const [name, names, sidecars] = [stem(file.name), beside.filter((one) => NIFTI.test(one)).map(stem), sidecarsOf(file, files, root)];
   const [scan, said] = [await readNifti(file), sidecars.map(fieldsOf)];
   for (const [fact, key] of Object.entries(constants.settle.NAMES)) {
     const k = said.findIndex((one) => key in one);
     if (k >= 0) scan.stated = { ...scan.stated, [fact]: [said[k][key], `the sidecar ${sidecars[k].name}`] };
   }
   const fields = Object.assign({}, ...said.toReversed());
-  const verdict = isAlone ? SCAN : shown(scan, fields, beside.includes(`${stem}.bval`));
-  return { scan: judged(scan, verdict), files: [file, ...sidecars], identity: ofFile(folderOf(file), stem, fields, names, root), part: 0 };
+  const verdict = isAlone ? SCAN : shown(scan, fields, beside.includes(`${name}.bval`));
+  return { scan: judged(scan, verdict), files: [file, ...sidecars], identity: ofFile(folderOf(file), name, fields, names, root), part: 0 };
 }
 
 /** Those that are rebuilt, doubtful ones last: thin ones where no other is found. @type {(found: Found[]) => Found[]} */

@@ -117,9 +117,16 @@ function even(volume, axis) {
  * @type {(volume: Volume, axis: number) => {slices: Float32Array[], width: number, extent: number}} */
 function blocks(volume, axis) {
   const range = intensityRange(volume);
+  const { means, width } = blockMeans(signalOf(volume, range), axis, BLOCKS);
+  return { slices: means, width, extent: range.high - range.low };
+}
+
+/** Means of slices in blocks, at most so many along each edge, as torch's `adaptive_avg_pool2d` bounds them; and in how many columns.
+ * @type {(volume: Volume, axis: number, most: number) => {means: Float32Array[], width: number}} */
+export function blockMeans(volume, axis, most) {
   const [rows, columns] = otherAxes(axis).map((k) => volume.shape[k]);
   const [down, along] = [rows, columns].map((count) => {
-    const parts = Math.min(BLOCKS, count);
+    const parts = Math.min(most, count);
     return Array.from({ length: parts }, (_, k) => [Math.floor((k * count) / parts), Math.ceil(((k + 1) * count) / parts)]);
   });
   const mean = (/** @type {Float32Array} */ slice, /** @type {number[]} */ [top, bottom], /** @type {number[]} */ [left, right]) => {
@@ -127,6 +134,6 @@ function blocks(volume, axis) {
     for (let row = top; row < bottom; row++) for (let column = left; column < right; column++) sum += slice[row * columns + column];
     return sum / ((bottom - top) * (right - left));
   };
-  const slices = slicesOf(signalOf(volume, range), axis).map((slice) => Float32Array.from(down.flatMap((high) => along.map((wide) => mean(slice, high, wide)))));
-  return { slices, width: along.length, extent: range.high - range.low };
+  const means = slicesOf(volume, axis).map((slice) => Float32Array.from(down.flatMap((high) => along.map((wide) => mean(slice, high, wide)))));
+  return { means, width: along.length };
 }
