@@ -8,6 +8,18 @@ export function refuse(mistake, message) {
   if (mistake) throw new InputError(message);
 }
 
+/** What is made of one of several things, as a list; none of it where it is refused, and the reason is kept. Without such a list all is thrown.
+ * @type {<T>(made: () => T | Promise<T>, skipped: Set<string> | undefined) => Promise<T[]>} */
+export async function orSkip(made, skipped) {
+  try {
+    return [await made()];
+  } catch (error) {
+    if (!skipped || !(error instanceof InputError)) throw error;
+    skipped.add(error.message);
+    return [];
+  }
+}
+
 /** The message of an exception. @type {(error: unknown) => string} */
 export const reason = (error) => (error instanceof Error ? error.message : String(error));
 

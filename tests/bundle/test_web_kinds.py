@@ -70,10 +70,12 @@ def test_what_shows_no_head_is_left_out_of_a_folder_of_volumes(tmp_path):
     nib.save(nib.Nifti1Image(np.stack([HEAD, HEAD], -1), axial()), tmp_path / "all" / "bold.nii.gz")
     whole = (tmp_path / "all" / "t2.nii.gz").read_bytes()
     (tmp_path / "all" / "t1.nii.gz").write_bytes(whole[:-300])
+    (tmp_path / "all" / "old.zip").write_bytes(b"PK")
     done = in_node(tmp_path / "all", tmp_path / "scan_sr.nii.gz")
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "scan_sr.json").read_text())
     assert list(record["Sources"]) == ["all/t2.nii.gz"]
+    assert any(line.startswith("old.zip cannot be unpacked") for line in record["Warnings"])
     assert sorted(line for line in record["Warnings"] if ".nii" in line) == [
         "bold.nii.gz has shape (28, 32, 7, 2): expected a 3-D volume. Save one volume of it.",
         "brain_mask.nii.gz is skipped: a mask or a label map: it holds 2 values.",

@@ -2,7 +2,7 @@
 import dicomParser from "dicom-parser";
 import dcm2niix from "../node_modules/@niivue/dcm2niix/dist/dcm2niix.jpeg.js";
 import constants from "../model/constants.js";
-import { InputError, filled, reason, refuse } from "../errors.js";
+import { InputError, filled, orSkip, reason, refuse } from "../errors.js";
 import { voxelSpacing } from "../stack/grid.js";
 import { withoutSignal } from "../stack/intensity.js";
 import { ofVoxels } from "../stack/contents.js";
@@ -102,16 +102,14 @@ export async function readDicom(images, skipped, wasm) {
     const echo = (/** @type {dicomParser.DataSet} */ header) => header.floatString("x00180081") ?? NaN;
     const alike = series.filter(({ header }) => Math.abs(echo(header) - 1000 * facts.EchoTime) < 0.01 * echo(header)); // of several under one UID
     const own = alike.length ? alike : series.length ? series : all;
-    try {
+    const read = async () => {
       const scan = await readNifti({ name, bytes: FS.readFile(`/out/${name}.nii`) });
       const headers = own.map(({ header }) => header);
       const [files, part] = [own.map(({ image }) => image), 1 + scans.filter((one) => one.files[0] === own[0].image).length];
       const stack = stackOf(scan, facts, headers, own.length === series.length);
-      scans.push({ scan: judged(stack, ofVoxels(stack.volume)), files, identity: ofSeries(saidOf({}, headers)), part });
-    } catch (error) {
-      if (!(error instanceof InputError)) throw error;
-      skipped.add(error.message);
-    }
+      return { scan: judged(stack, ofVoxels(stack.volume)), files, identity: ofSeries(saidOf({}, headers)), part };
+    };
+    scans.push(...(await orSkip(read, skipped)));
   }
   return scans;
 }

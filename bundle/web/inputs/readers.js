@@ -1,7 +1,7 @@
 /** What a user gives: a NIfTI file, with its sidecar or without; DICOM images; a zip file of any of these. */
 import { unzipSync } from "fflate";
 import constants from "../model/constants.js";
-import { InputError, f, few, g, reason, refuse } from "../errors.js";
+import { InputError, f, few, g, orSkip, reason, refuse } from "../errors.js";
 import { isThin } from "../stack/acquisition.js";
 import { SCAN, none, ofVoxels } from "../stack/contents.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
@@ -18,30 +18,30 @@ const { MAX_SPACING, MAX_SHEAR } = constants.grid;
 
 /** The scans among files. What is left out is said with each of them. @type {(given: NamedBytes[], wasm?: () => Promise<Uint8Array>) => Promise<Found[]>} */
 export async function findScans(given, wasm) {
-  const files = given.flatMap((file) => (/\.zip$/i.test(file.name) ? unzip(file) : [file])).filter(({ name }) => !name.startsWith("._"));
+  const skipped = /** @type {Set<string>} */ (new Set());
+  const opened = given.map((file) => orSkip(() => (/\.zip$/i.test(file.name) ? unzip(file) : [file]), given.length > 1 ? skipped : undefined));
+  const files = (await Promise.all(opened)).flat(2).filter(({ name }) => !name.startsWith("._"));
   const volumes = files.filter(({ name }) => NIFTI.test(name));
   const images = files.filter(({ bytes }) => String.fromCharCode(...bytes.subarray(128, 132)) === "DICM");
   refuse(files.length > 0 && files.every(({ bytes }) => !bytes.length), `${files[0]?.name} is empty. Copy or export it again.`);
   refuse(
     !volumes.length && !images.length,
-    `${given[0]?.name ?? "the folder"} is no scan that can be read: expected a name ending in .nii or .nii.gz, or DICOM. ` +
-      "Unpack or convert it first.",
+    [...skipped].join(" ") ||
+      `${given[0]?.name ?? "the folder"} is no scan that can be read: expected a name ending in .nii or .nii.gz, or DICOM. Unpack or convert it first.`,
   );
-  const [roots, isAlone, skipped] = [rootsOf(files), volumes.length === 1 && !images.length, /** @type {Set<string>} */ (new Set())];
+  const [roots, isAlone] = [rootsOf(files), volumes.length === 1 && !images.length];
   const whyNot = namedNone(files, roots);
   const isElsewhere = (/** @type {NamedBytes} */ one) => whyNot(one) === constants.bids.ELSEWHERE;
   const elsewhere = [...volumes, ...images].filter(isElsewhere).map(({ name }) => name);
   if (elsewhere.length) skipped.add(`Left out, since ${constants.bids.ELSEWHERE}: ${few(elsewhere)}.`);
   const scans = await readDicom(images.filter((one) => !isElsewhere(one)), skipped, wasm);
   for (const file of volumes.filter((one) => !isElsewhere(one))) {
-    try {
+    const read = () => {
       const why = isAlone ? undefined : whyNot(file);
       refuse(why !== undefined, `${file.name} is skipped: ${why}.`);
-      scans.push(await volumeOf(file, files, rootOf(file, roots), isAlone));
-    } catch (error) {
-      if (isAlone || !(error instanceof InputError)) throw error;
-      skipped.add(error.message);
-    }
+      return volumeOf(file, files, rootOf(file, roots), isAlone);
+    };
+    scans.push(...(await orSkip(read, isAlone ? undefined : skipped)));
   }
   const why = [...skipped].join(" ") || "Expected a whole DICOM series of MR.";
   refuse(!scans.length, `no thick-slice scan was found. ${why}${volumes.length ? " Give a scan alone." : ""}`);
