@@ -182,7 +182,9 @@ def check(
         directions=len(along),
         spline=spline,
         rebuilt=rebuilt,
-        foretold=foretelling and foretelling.through(rebuilt - spline, thickness, a.slice_axis == AXIAL),
+        foretold=None
+        if foretelling is None
+        else foretelling.through(rebuilt - spline, thickness, a.slice_axis == AXIAL),
         spots=mean_spots(pair for one in trials.values() for pair in one.spots),
         pictures={
             name: plane if min(along) == min(in_plane) else plane.T
