@@ -3,15 +3,16 @@
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import torch
 from monai.data import MetaTensor
 from monai.transforms import ResampleToMatch
+from nibabel.affines import apply_affine
 from torch import Tensor
 
 from ..errors import InputError, logger
@@ -31,7 +32,8 @@ from .results import Output, read, write
 REGIONS = "_regions.csv"
 WHOLE_NUMBERS = 2**24  # which float32 tells apart
 SEEN = 0.5  # of a region; of one that lies less in the field of view, its mean is not known
-WHOLE = 0.9  # of a region; one that lies less in the field of view is cut
+WHOLE = 0.9  # of a region in the field of view, or of the head in the label map; less is cut
+ROUNDING = 1e-3  # of a voxel; a centre that lies so far beyond a grid is on its border
 
 
 def error_stem(stem: Path) -> Path:
@@ -88,7 +90,10 @@ def write_error_map(
         write_json(written[-1], {"Description": _said(maps), **kept(scan.path)[0]})
     if maps.regions is not None:
         written.append(file_of(error_stem(scan.page), REGIONS))
-        cut = write_regions(written[-1], rebuilt.volume, width, maps.regions)
+        slices, volume = rebuilt.slices, rebuilt.volume
+        regions = Regions.on(maps.regions, volume.shape, volume.affine)
+        write_regions(written[-1], volume, width, regions)
+        cut = [*regions.cut(), *regions.ends_in(slices.head, slices.affine)]
         for warning in cut:
             logger.warning(f"{scan.name}: {warning}")
     if outside := error_map.calibration.outside(error_map.thickness):
@@ -112,59 +117,102 @@ def clear_error_map(scan: Scan) -> None:
         shutil.rmtree(series)
 
 
-def regions_on(labels: str, shape: Sequence[int], affine: Tensor) -> tuple[np.ndarray, dict[int, float]]:
-    """A label map on the grid of a result, `(X, Y, Z)`, and the volume of each label in its file, in mm3.
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """The regions of a label map, on the grid of a result and in its field of view.
 
-    The file may have any grid. It is 0 outside of all regions, and by its affine in the place of the scan.
+    Attributes:
+        voxels: `(X, Y, Z)`, the label of each voxel of the result; 0 for none.
+        shares: of each label of the file, the share whose voxels' centres lie in the field of view.
+        volumes: of these parts in mm3, by the voxels of the file.
+        shape, affine: of the file's grid.
     """
-    read = LoadScand("label")({"label": labels})["label"]
-    values, counts = np.unique(np.asarray(read), return_counts=True)
-    wrong = values[(values != np.rint(values)) | (np.abs(values) >= WHOLE_NUMBERS)]
-    if len(wrong):
-        raise InputError(
-            f"{labels} holds {wrong[0]:g}, which is no label: expected whole numbers below {WHOLE_NUMBERS:,}. Set "
-            "--regions to a label map."
+
+    voxels: np.ndarray
+    shares: Mapping[int, float]
+    volumes: Mapping[int, float]
+    shape: tuple[int, ...]
+    affine: Tensor
+
+    @classmethod
+    def on(cls, labels: str, shape: Sequence[int], affine: Tensor) -> Self:
+        """Those of a file, on the grid of a result.
+
+        The file may have any grid. It is 0 outside of all regions, and by its affine in the place of the scan.
+        """
+        read = LoadScand("label")({"label": labels})["label"]
+        file = np.asarray(read)[0]
+        inside = file != 0
+        values, which = np.unique(file[inside], return_inverse=True)
+        wrong = values[(values != np.rint(values)) | (np.abs(values) >= WHOLE_NUMBERS)]
+        if len(wrong):
+            raise InputError(
+                f"{labels} holds {wrong[0]:g}, which is no label: expected whole numbers below {WHOLE_NUMBERS:,}. Set "
+                "--regions to a label map."
+            )
+        seen = np.bincount(which, _lie_on(inside, read.affine, shape, affine))
+        if not seen.any():
+            raise InputError(
+                f"{labels} has no label where the scan is: expected a label map in its place. Set --regions."
+            )
+        there = MetaTensor(torch.zeros(1).expand(1, *shape), affine=affine)
+        onto = ResampleToMatch(mode="nearest", padding_mode="zeros")
+        names, voxel = values.astype(int).tolist(), float(np.prod(voxel_spacing(read.affine)))
+        return cls(
+            np.asarray(onto(read, there)[0]).round().astype(int),
+            dict(zip(names, (seen / np.bincount(which)).tolist())),
+            dict(zip(names, (seen * voxel).tolist())),
+            file.shape,
+            read.affine,
         )
-    voxel = float(np.prod(voxel_spacing(read.affine)))
-    volumes = {int(value): voxel * int(count) for value, count in zip(values, counts)}
-    onto = ResampleToMatch(mode="nearest", padding_mode="zeros")
-    there = MetaTensor(torch.zeros(1).expand(1, *shape), affine=affine)
-    regions = np.asarray(onto(read, there)[0]).round().astype(int)
-    if not regions.any():
-        raise InputError(f"{labels} has no label where the scan is: expected a label map in its place. Set --regions.")
-    return regions, volumes
+
+    def has_mean(self, label: int) -> bool:
+        """Whether enough of a region is known: a voxel of the result, and half of the region in the field of view."""
+        return self.shares[label] >= SEEN and bool((self.voxels == label).any())
+
+    def cut(self) -> list[str]:
+        """Warnings: a line for each region that the field of view cuts, or that is smaller than a voxel."""
+        said = []
+        for label, share in self.shares.items():
+            has = self.has_mean(label)
+            if share < WHOLE:
+                then = "its volume and mean are of that part." if has else "it has no mean."
+                said.append(f"{share:.0%} of the region {label} lies in the field of view: {then}")
+            elif not has:
+                said.append(f"the region {label} is smaller than a voxel of the result: it has no mean.")
+        return said
+
+    def ends_in(self, head: Tensor, affine: Tensor) -> list[str]:
+        """A warning where the file's grid, with labels or without, holds less than nearly all of a head.
+
+        The head is `(X, Y, Z)` bool with its affine.
+        """
+        share = float(_lie_on(head.numpy(), affine, self.shape, self.affine).mean())
+        return [f"the label map covers {share:.0%} of the head: it may cut regions."] if share < WHOLE else []
 
 
-def write_regions(path: Path, result: MetaTensor, width: MetaTensor, labels: str) -> list[str]:
+def _lie_on(inside: np.ndarray, affine: Tensor, shape: Sequence[int], other: Tensor) -> np.ndarray:
+    """Whether a mask's voxels, in the order of `argwhere`, have their centres on another grid: `(N,)` bool."""
+    index = apply_affine(np.linalg.inv(other) @ np.asarray(affine), np.argwhere(inside))
+    return ((index > -0.5 - ROUNDING) & (index < np.asarray(shape) - 0.5 + ROUNDING)).all(1)
+
+
+def write_regions(path: Path, result: MetaTensor, width: MetaTensor, regions: Regions) -> None:
     """Writes a table: each label's voxels, volume, mean and the mean of its voxels' half-widths.
 
     Errors along a tissue's border have one sign: a mean over it does not gain by the number of its voxels. So the
-    table counts on no error that cancels another. A region that lies less than half in the field of view has neither.
+    table counts on no error that cancels another. A region has neither mean where too little of it is known.
 
-    Args:
-        result, width: `(X, Y, Z)`, the volume with its affine, and its error map.
-        labels: path of the label map.
-
-    Returns:
-        Warnings: a line for each region that the field of view cuts.
+    `result` and `width` are `(X, Y, Z)`, the volume and its error map.
     """
-    regions, whole = regions_on(labels, result.shape, result.affine)
     volumes, halves = (volume.as_tensor().double().numpy() for volume in (result, width))
-    voxel = float(np.prod(voxel_spacing(result.affine)))
     rows = []
-    for label in np.unique(regions[regions != 0]):
-        inside = regions == label
-        size = voxel * int(inside.sum())
-        seen = size >= SEEN * whole[int(label)]
-        mean = (f"{volumes[inside].mean():.6g}", f"{halves[inside].mean():.4g}") if seen else ("", "")
-        rows.append((label, int(inside.sum()), f"{size:.6g}", *mean))
+    for label, volume in regions.volumes.items():
+        inside = regions.voxels == label
+        means = (
+            (f"{volumes[inside].mean():.6g}", f"{halves[inside].mean():.4g}") if regions.has_mean(label) else ("", "")
+        )
+        rows.append((label, int(inside.sum()), f"{volume:.6g}", *means))
     table = pd.DataFrame(rows, columns=["label", "voxels", "volume_mm3", "mean", "half_width"])
     with whole_file(path) as partial:
         table.to_csv(partial, index=False, lineterminator="\n")
-    sizes = {label: voxel * int((regions == label).sum()) / volume for label, volume in whole.items() if label}
-    return [
-        f"{share:.0%} of the region {label} lies in the field of view: "
-        + ("its volume and mean are of that part." if share >= SEEN else "it has no mean.")
-        for label, share in sizes.items()
-        if share < WHOLE
-    ]

@@ -20,7 +20,7 @@ from ..stack.slices import Slices
 from . import results
 from .dicom import check_series_folder
 from .entries import Record
-from .error_maps import asked, clear_error_map, error_stem, read_error_map, regions_on, write_error_map
+from .error_maps import Regions, asked, clear_error_map, error_stem, read_error_map, write_error_map
 from .lock import alone
 from .provenance import complete, file_of, name_from, other_source, state, write_json
 from .record import asked_check, describe, describe_check, named, warnings_of
@@ -53,7 +53,7 @@ def check_scan(scan: Scan, stacks: Sequence[Slices], rebuilder: Rebuilder, outpu
     if scan.guides:
         rebuilder.check_guides()
     if maps.regions is not None:
-        regions_on(maps.regions, stacks[0].fine_shape, stacks[0].fine_affine)
+        Regions.on(maps.regions, stacks[0].fine_shape, stacks[0].fine_affine)
 
 
 def _placed(

@@ -16,7 +16,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from drift_mri import rebuild
 from scripts.errors import InputError
 from scripts.method.weights import save_weights, write_card
-from scripts.outputs.error_maps import regions_on, write_regions
+from scripts.outputs.error_maps import Regions, write_regions
 from tests.cohort_files import AXIAL, add, outcomes, record, summary
 from tests.config_files import ERROR, on_planes
 from tests.fixtures import CARD
@@ -125,24 +125,62 @@ def test_regions_have_a_mean_and_the_mean_of_their_half_widths(head, able, tmp_p
     assert "scan_sr_error_regions.csv" in record(able.out)["Results"]
 
 
+@pytest.mark.parametrize(("first", "said"), [(0, []), (2, []), (10, ["the label map covers 50% of the head"])])
+def test_a_label_map_that_ends_within_the_head_says_so(first, said, head, able, tmp_path):
+    affine = AXIAL.copy()
+    affine[:3, 3] += first * AXIAL[:3, 0]
+    regions = labels(tmp_path / "labels.nii.gz", affine, (20 - first, 22, 9))
+    able(head, error_map=True, regions=regions)
+    told = [one for one in record(able.out)["Warnings"] if "label map" in one]
+    assert [one.split(":")[0] for one in told] == said
+    assert all(one in summary(able.out)[0]["warnings"] for one in told)
+
+
+def table_of(folder, array, affine, shape=(20, 22, 36)):
+    """The rows of a result of ones on a grid of 1 mm, by their labels, and the warnings."""
+    nib.save(nib.Nifti1Image(array, affine), folder / "labels.nii.gz")
+    regions = Regions.on(str(folder / "labels.nii.gz"), shape, torch.eye(4))
+    result, width = (MetaTensor(torch.ones(shape), affine=torch.eye(4)) for _ in range(2))
+    write_regions(folder / "regions.csv", result, width, regions)
+    with open(folder / "regions.csv") as file:
+        return {row["label"]: row for row in csv.DictReader(file)}, regions.cut()
+
+
 def test_a_region_that_lies_mostly_beyond_the_field_of_view_has_no_mean(tmp_path):
-    result, width = (MetaTensor(torch.ones(20, 22, 36), affine=torch.eye(4)) for _ in range(2))
     array = np.zeros((40, 22, 36), dtype=np.int16)
     array[16:30, :11], array[10:26, 11:] = 3, 7  # 4 of 14 voxels, and 10 of 16, are within
-    nib.save(nib.Nifti1Image(array, np.eye(4)), tmp_path / "labels.nii.gz")
-    beyond, cut = write_regions(tmp_path / "regions.csv", result, width, str(tmp_path / "labels.nii.gz"))
+    array[35] = 9
+    rows, (beyond, cut, gone) = table_of(tmp_path, array, np.eye(4))
     assert beyond == "29% of the region 3 lies in the field of view: it has no mean."
     assert cut == "62% of the region 7 lies in the field of view: its volume and mean are of that part."
-    with open(tmp_path / "regions.csv") as file:
-        outside, within = csv.DictReader(file)
-    assert (outside["mean"], outside["half_width"]) == ("", "") and float(within["mean"]) == 1
+    assert gone == "0% of the region 9 lies in the field of view: it has no mean."
+    assert [(rows[label]["mean"], rows[label]["half_width"]) for label in "379"] == [("", ""), ("1", "1"), ("", "")]
+    assert [float(rows[label]["volume_mm3"]) for label in "379"] == [4 * 11 * 36, 10 * 11 * 36, 0]
+
+
+@pytest.mark.parametrize("turn", [(0, 1, 2), (2, 0, 1)])
+def test_the_share_and_the_volume_of_a_region_are_those_of_its_own_voxels(turn, tmp_path):
+    """On a finer grid than the result's, a sheet and a spot that no voxel of the result, or too many, would meet."""
+    array = np.zeros((50, 50, 50), dtype=np.int16)
+    array[20:40, 20:40, 26], array[20:40, 20:40, 25] = 8, 5  # the centres of voxels of the result lie in the latter
+    array[11, 10:13, 10:13] = 7
+    array[45:, 20:40, 30:40] = 6  # 2 of 5 voxels along it are within
+    affine = np.diag([0.4, 0.4, 0.4, 1.0])[:, [*turn, 3]]
+    rows, warnings = table_of(tmp_path, array.transpose(turn), affine, (19, 20, 20))
+    small = "the region {} is smaller than a voxel of the result: it has no mean."
+    cut = "40% of the region 6 lies in the field of view: it has no mean."
+    assert warnings == [cut, small.format(7), small.format(8)]
+    assert [float(rows[label]["volume_mm3"]) for label in "5678"] == pytest.approx(
+        [400 * 0.064, 400 * 0.064, 9 * 0.064, 400 * 0.064]
+    )
+    assert [rows[label]["mean"] for label in "5678"] == ["1", "", "", ""]
 
 
 @pytest.mark.parametrize("value", [0.4, 2.0**24])
 def test_what_is_no_label_is_refused(value, tmp_path):
     nib.save(nib.Nifti1Image(np.full((4, 4, 4), value), np.eye(4)), tmp_path / "labels.nii.gz")
     with pytest.raises(InputError, match="which is no label: expected whole numbers"):
-        regions_on(str(tmp_path / "labels.nii.gz"), (4, 4, 4), torch.eye(4))
+        Regions.on(str(tmp_path / "labels.nii.gz"), (4, 4, 4), torch.eye(4))
 
 
 def test_a_scan_that_is_copied_has_no_error_map_and_says_so(write_nifti, able):
