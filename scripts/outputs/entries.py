@@ -74,7 +74,10 @@ REQUIRED: dict[str, tuple[Mapping[str, Any], str]] = {
     "SpacingBetweenSlices": (NUMBER, "of the result, in mm"),
     "Facts": ({**OBJECT, "additionalProperties": FACT}, "what was taken for the acquisition, and where it came from"),
     "Warnings": (each(TEXT), "what to look at"),
-    "Agreement": (SHARE, "RMS difference to the measured slices, over their RMS in the head; null for a constant scan"),
+    "Agreement": (
+        SHARE,
+        "RMS difference to the measured slices, over their RMS in the head without hot spots; null for a constant scan",
+    ),
 }
 ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
     **REQUIRED,
@@ -117,7 +120,7 @@ ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
     "Noise": (
         of(Deviation=NUMBER, Share=NUMBER, Widths=each(NUMBER), Source=TEXT, Left=SHARE),
         "of the slices: standard deviation in their units, and over the range of their tissue; pixels of the acquired "
-        "matrix in pixels of the image; RMS difference to the slices over the noise, 1 where noise alone is left",
+        "matrix in pixels of the image; the RMS difference of `Agreement` over the noise, 1 where noise alone is left",
     ),
     "Streak": (
         of(Ratio=SHARE, Steps=SHARE),
@@ -135,7 +138,11 @@ ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
     "WeightsSHA256": ({"type": ["string", "null"]}, "hash of the weights file; null for weights of another origin"),
     "ConfigSHA256": (TEXT, "hash of all that makes results, the config's overrides included"),
     "Release": (TEXT, "the first two numbers of the version; the third changes no result"),
-    "Settings": (OBJECT, "options and settings of the method that change a result; null for one that was left open"),
+    "Settings": (
+        OBJECT,
+        "options and settings of the method that change a result, `sharp_velocity` with `sharp` alone; null for one "
+        "that was left open",
+    ),
     "Version": (TEXT, "of the bundle"),
     "Device": (TEXT, "that computed"),
     "Bfloat16": (SWITCH, "whether convolutions were in bfloat16"),

@@ -313,13 +313,13 @@ def _noise(rebuilt: Rebuilt) -> dict[str, Any]:
     slices = rebuilt.slices
     if slices.acquisition.at_target or slices.constant:
         return {}
-    noise, left = slices.noise, rebuilt.difference[slices.head].double().square().mean().sqrt().item()
+    noise, left = slices.noise, rebuilt.noise_left
     return {
         "Deviation": float(f"{noise.deviation:.4g}"),
         "Share": float(f"{slices.noise_share:.4g}"),
         "Widths": [round(width, 2) for width in noise.widths],
         "Source": "the slices" if slices.acquisition.noise is None else "the option noise",
-        "Left": float(f"{left / noise.deviation:.3g}") if noise.deviation else None,
+        "Left": None if left is None else float(f"{left:.3g}"),
     }
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy import fft
+from scipy import fft, ndimage
 from torch import Tensor
 
 from ..stack.acquisition import Acquisition
@@ -41,17 +41,32 @@ def difference(result: Tensor, slices: Slices) -> Tensor:
     return again - slices.array.to(result)
 
 
+def compared(slices: Slices) -> Tensor:
+    """Where a result is compared with its slices, `(X, Y, Z)` bool: the head, without hot spots.
+
+    A spot of 80 times the tissue leaks into the slices beside it: there, they do not count either. In squares it
+    would outweigh all else that is wrong.
+    """
+    hot = slices.array > slices.tissue_range.ceiling
+    cross = np.zeros((3, 3, 3), dtype=bool)
+    cross.swapaxes(0, slices.acquisition.slice_axis)[:, 1, 1] = True
+    return slices.head & ~torch.from_numpy(ndimage.binary_dilation(hot.numpy(), cross))
+
+
+def rmse(difference: Tensor, slices: Slices) -> float:
+    """RMS of the difference where result and slices are `compared`, in their units."""
+    return difference.cpu()[compared(slices)].double().square().mean().sqrt().item()
+
+
 def relative_rmse(difference: Tensor, slices: Slices) -> float:
-    """The number: RMS of the difference in the head, divided by the RMS of the measured intensities there.
+    """The number: `rmse`, divided by the RMS of the measured intensities there.
 
     0 is full agreement. Two things other than a wrong result raise it. A result without the scan's noise differs by
     that noise. A wrong slice model differs too.
 
     Intensities of the measured slices count from the scan's floor up.
     """
-    head = slices.head
-    error, signal = (one[head].double().square().mean().sqrt() for one in (difference.cpu(), slices.above_floor))
-    return (error / signal).item()
+    return rmse(difference, slices) / rmse(slices.above_floor, slices)
 
 
 def project(result: Tensor, slices: Slices, regularisation: float | Tensor, smoothness: float) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..method.calibration import Calibration
 from ..stack.slices import Slices
-from .consistency import difference, relative_rmse
+from .consistency import difference, relative_rmse, rmse
 from .guide import PlacedGuide
 from .motion import Motion
 
@@ -92,6 +92,12 @@ class Rebuilt:
         except ValueError:
             return None
         return None if math.isnan(number) else round(number, 5)
+
+    @property
+    def noise_left(self) -> float | None:
+        """`consistency.rmse` over the noise of the slices: 1 where noise alone is left; None without noise."""
+        deviation = self.slices.noise.deviation
+        return rmse(self.difference, self.slices) / deviation if deviation else None
 
     @cached_property
     def motion_said(self) -> str:

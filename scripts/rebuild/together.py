@@ -24,7 +24,7 @@ from ..stack.grid import meta_without_affine, voxel_spacing
 from ..stack.profile import profile_kernel
 from ..stack.slices import Slices
 from ..stack.tissue import ramp
-from .consistency import difference, reconcile, relative_rmse
+from .consistency import difference, reconcile, relative_rmse, rmse
 from .disputes import disputes
 from .gain import gain_field, relation
 from .registration import ALIKE, WHOLE, likeness, placed, register, resolution
@@ -120,7 +120,7 @@ def _spoilt(far: float, reference: Stack) -> bool:
 def _own_and_noise(stack: Stack) -> tuple[float, float]:
     """How far a stack's own result is off its slices, and their noise, both of their signal."""
     slices = stack.measured
-    signal = slices.above_floor[slices.head].square().mean().sqrt().item()
+    signal = rmse(slices.above_floor, slices)
     return _disagreement(stack.rebuilt.as_tensor(), stack), slices.noise.deviation / signal
 
 

@@ -1,5 +1,6 @@
 """A bright spot moves nothing: metal, a clip, fat beside a coil, and the void beside it."""
 
+from dataclasses import replace
 from functools import cache
 
 import nibabel as nib
@@ -8,8 +9,11 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
+from scripts.method import networks
+from scripts.pages.index import LIMITS
 from scripts.rebuild.gain import ONE_CONTRAST
 from scripts.rebuild.guide import GuideScan
+from scripts.rebuild.inferer import DriftInferer
 from scripts.rebuild.motion import by_volume, motion_of
 from scripts.rebuild.registration import ALIKE, angle_and_shift
 from scripts.rebuild.together import together
@@ -17,14 +21,19 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.profile import acquire
 from scripts.stack.slices import Slices
+from scripts.train.simulation import simulate
 from tests import stacks
 from tests.config_files import ROOT
+from tests.fixtures import random_network
+from tests.rebuild.test_inferer import StageOne
 from tests.rebuild.test_motion import MOTIONS, other_contrast, restless
 
 SHARED = ROOT.parent / "shared" / "data" / "isotropic"
 PLACE = (20, 24, 18), (24, 28, 21)  # 8 x 8 x 6 mm in the middle of a head of 2 mm voxels, over columns and slices
 FACTORS = (3, 6, 25, 80)
 TYPICAL = 600.0  # of the head
+FINE, METAL = (80, 80, 80), (slice(36, 44), slice(36, 44), slice(37, 43))  # voxels of 1 mm, and the same spot there
+ODD, _ = LIMITS["agreement"]
 MOVE = stacks.motion((3, -2, 2.5), (2, -3, 1.5))
 
 
@@ -132,3 +141,49 @@ def test_a_block_of_25_times_the_tissue_in_a_real_still_head(name):
     hot = Slices(acquire(volume, acquisition), acquisition, affine)
     motion = motion_of(hot)
     assert hot.missing == {} and (motion is None or (not motion.moved and motion.displacement < 1.5))
+
+
+def hole(volume):
+    """The void of metal without its spot."""
+    return spotted(volume, 0.0)
+
+
+def test_a_dark_hole_alone_moves_nothing():
+    truth = stacks.person()
+    plain, dark = still().measured, stacks.stack_of(hole(truth), 2, 4.0, noise=5.0).measured
+    motion, before = motion_of(dark), motion_of(plain)
+    assert not motion.moved and motion.displacement < before.displacement + before.uncertainty
+    assert dark.missing == {} and dark.tissue_range == pytest.approx(plain.tissue_range, rel=0.02)
+    moved = MetaTensor(stacks.moved(1000 - truth, MOVE), affine=torch.from_numpy(stacks.AFFINE))
+    guide = GuideScan(Slices.sharp(moved))
+    there, here = (guide.place(one) for one in (plain, dark))
+    off = angle_and_shift(here.motion @ np.linalg.inv(there.motion), stacks.CENTRE)
+    assert here.fits and np.less(off, 0.15).all()
+
+
+@cache
+def rebuilt(factor=0.0, fault=0.0):
+    """Slices of 5 mm of a head of 1 mm voxels, with the spot in it, rebuilt; a fault changes the gain of the result."""
+    truth = stacks.person(shape=FINE)
+    if factor:
+        truth[METAL] = factor * TYPICAL
+    acquisition = Acquisition.of_truth(2, FINE[2], edge=1.0, thickness=5.0)
+    slices = simulate(MetaTensor(truth[None], affine=torch.eye(4, dtype=torch.float64)), acquisition)[0]
+    slices += 8 * torch.randn(slices.shape, generator=torch.Generator().manual_seed(0))
+    network = StageOne(networks.AnatomicalProjectionNetwork([4, 8], residual=True), random_network(8).velocity).eval()
+    result = DriftInferer(FINE[0], steps=0).rebuilt(Slices.of(slices), network)
+    return replace(result, volume=result.volume * (1 + fault))
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_noise_agreement_and_what_is_left_of_noise_are_those_without_it(factor):
+    plain, hot = rebuilt(), rebuilt(factor)
+    assert hot.slices.noise.deviation == pytest.approx(plain.slices.noise.deviation, rel=0.05)
+    assert hot.agreement == pytest.approx(plain.agreement, rel=0.15) and plain.agreement < ODD / 4
+    assert hot.noise_left == pytest.approx(plain.noise_left, rel=0.25)
+
+
+@pytest.mark.parametrize("factor", [25, 80])
+def test_agreement_marks_a_fault_beside_it_as_without_it(factor):
+    wrong = rebuilt(factor, fault=0.1).agreement
+    assert rebuilt(factor).agreement < ODD < wrong == pytest.approx(rebuilt(fault=0.1).agreement, rel=0.05)

@@ -1,7 +1,7 @@
 /** The record of a result, as the command writes it beside a result, see scripts/outputs/record.py and docs/record.schema.json. */
 import constants from "../model/constants.js";
 import { f, filled, g } from "../errors.js";
-import { difference, relativeRmse, rms } from "../rebuild/consistency.js";
+import { compared, difference, relativeRmse, rms } from "../rebuild/consistency.js";
 import { warning } from "../rebuild/coverage.js";
 import { atTarget } from "../stack/acquisition.js";
 import { planeName } from "../stack/grid.js";
@@ -9,7 +9,7 @@ import { intensityRange } from "../stack/intensity.js";
 import { cubic } from "../stack/interpolation.js";
 import { evened } from "../stack/interleaving.js";
 import { noiseIn } from "../stack/slices.js";
-import { flatTissue, headMask } from "../stack/tissue.js";
+import { flatTissue } from "../stack/tissue.js";
 import { streak } from "../stack/trace.js";
 import { crop, extremes, map } from "../stack/volume.js";
 
@@ -57,7 +57,8 @@ export function describe(given, a, result, device, input, guide) {
     ...{ Share: rounded(guide.coverage.share, 3), Borders: guide.coverage.borders },
   };
   const left = difference(volume, scan.volume, a);
-  const noise = atTarget(a) || constant ? undefined : noiseOf(scan, a, left);
+  const where = constant ? undefined : compared(scan.volume, a.sliceAxis);
+  const noise = atTarget(a) || !where ? undefined : noiseOf(scan, a, left, where);
   const pulse = `SLR pulse, time-bandwidth product ${g(constants.acquisition.SLR)}`;
   return {
     Description: description(a, constant, result, placed, noise),
@@ -73,7 +74,7 @@ export function describe(given, a, result, device, input, guide) {
     ...(noise && { Noise: noise }),
     Streak: streakOf(scan, a, volume),
     Warnings: [...a.warnings, ...(guide ? warning(guide.coverage, guide.name) : [])],
-    Agreement: constant ? null : rounded(relativeRmse(left, scan.volume), 5),
+    Agreement: where ? rounded(relativeRmse(left, scan.volume, where), 5) : null,
     InputSHA256: input,
     Network: { Description: ranBy(), Class: "scripts.method.networks.Drift", WeightsVersion: constants.card.version },
     WeightsSHA256: constants.release.weights,
@@ -95,13 +96,13 @@ function description(a, constant, result, guide, noise) {
   return `${ran.join(", ")}: detail is ${detailOf(result)}, not measured.`;
 }
 
-/** The noise of the slices, and how much of it is left. @type {(scan: Scan, a: Acquisition, left: Volume) => {Share: number, [name: string]: any}} */
-function noiseOf({ volume, affine }, a, left) {
+/** The noise of the slices, and how much of it is left. @type {(scan: Scan, a: Acquisition, left: Volume, where: Volume) => {Share: number, [name: string]: any}} */
+function noiseOf({ volume, affine }, a, left, where) {
   const [range, { deviation, widths }] = [intensityRange(volume), noiseIn(volume, affine, a)];
   return {
     ...{ Deviation: Number(g(deviation, 4)), Share: Number(g(deviation / (range.high - range.low), 4)), Widths: widths.map((width) => Number(width.toFixed(2))) },
     Source: a.noise === undefined ? "the slices" : "the option noise",
-    Left: deviation ? Number(g(rms(left, headMask(volume, range)) / deviation, 3)) : null,
+    Left: deviation ? Number(g(rms(left, where) / deviation, 3)) : null,
   };
 }
 

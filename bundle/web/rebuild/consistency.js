@@ -5,7 +5,7 @@ import { intensityRange } from "../stack/intensity.js";
 import { cosineFrequencies, magnitude, powerOf } from "../stack/noise.js";
 import { sliceMatrix } from "../stack/profile.js";
 import { headMask } from "../stack/tissue.js";
-import { AXES, along, indexAlong, map, otherAxes, reorder, zeros } from "../stack/volume.js";
+import { AXES, along, indexAlong, map, otherAxes, reorder, strides, zeros } from "../stack/volume.js";
 import { inTurns } from "./windows.js";
 
 const { DEPENDENT, SMOOTHNESS, ERROR, COARSE, STEEP, QUIET } = constants.consistency;
@@ -16,12 +16,20 @@ export function difference(result, measured, a, matrix = sliceMatrix(a)) {
   return map(along(matrix, result, a.sliceAxis), (x, k) => x - measured.data[k]);
 }
 
-/** RMS of the difference in the head over the RMS of the measured intensities there, from the scan's floor up.
- * @type {(left: Volume, measured: Volume) => number} */
-export function relativeRmse(left, measured) {
+/** Where a result is compared with its slices: the head, without hot spots and a slice beside each. @type {(measured: Volume, axis: number) => Volume} */
+export function compared(measured, axis) {
   const range = intensityRange(measured);
-  const head = headMask(measured, range);
-  return rms(left, head) / rms(map(measured, (x) => x - range.low), head);
+  const [{ data, shape }, slice, step] = [measured, indexAlong(measured.shape, axis), strides(measured.shape)[axis]];
+  const isHot = (/** @type {number} */ k, /** @type {number} */ beside) =>
+    slice(k) + beside >= 0 && slice(k) + beside < shape[axis] && data[k + beside * step] > range.ceiling;
+  return map(headMask(measured, range), (inside, k) => (inside && ![-1, 0, 1].some((beside) => isHot(k, beside)) ? 1 : 0));
+}
+
+/** RMS of the difference over the RMS of the measured intensities where they are compared, from the scan's floor up.
+ * @type {(left: Volume, measured: Volume, where: Volume) => number} */
+export function relativeRmse(left, measured, where) {
+  const { low } = intensityRange(measured);
+  return rms(left, where) / rms(map(measured, (x) => x - low), where);
 }
 
 /** Root mean square where a mask is 1. @type {(volume: Volume, mask: Volume) => number} */
