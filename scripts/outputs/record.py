@@ -36,6 +36,8 @@ LARGEST_RATIO = 1000.0  # stands for infinity, which JSON does not know
 CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
 SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
 UNTESTED = "None: nothing was rebuilt, or the slices have too few pixels to be acquired again."
+COARSE = 1.5  # pixels of the image; an acquired pixel that is wider leaves a third of k-space empty
+ACQUIRED = ("{:.1f} x {:.1f} of the image's", "their noise; k-space was filled with zeros")
 SHARP = "{steps} beyond the mean; detail is {detail}. PSNR falls, and lesions may be drawn or lost."
 GUIDE_PLACED = (
     "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
@@ -92,6 +94,7 @@ def describe(
         **fields,
         Facts={
             **_facts(rebuilt, origin),
+            **_acquired(noise),
             **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),
             **({"skull": SKULL} if guess else {}),
             **(rounding(files[0]) if files else {}),
@@ -321,6 +324,12 @@ def _noise(rebuilt: Rebuilt) -> dict[str, Any]:
         "Source": "the slices" if slices.acquisition.noise is None else "the option noise",
         "Left": None if left is None else float(f"{left:.3g}"),
     }
+
+
+def _acquired(noise: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """The fact that the image's pixels are finer than the acquired ones, where they are by far."""
+    widths, (said, why) = noise.get("Widths", (1.0, 1.0)), ACQUIRED
+    return {"acquired pixels": (said.format(*widths), why)} if max(widths) >= COARSE else {}
 
 
 def _texture(slices: Slices, result: MetaTensor) -> tuple[float | None, float | None, float | None]:

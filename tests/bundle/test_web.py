@@ -22,6 +22,7 @@ from scripts.options import as_arguments
 from scripts.outputs.entries import schema
 from scripts.stack.intensity import intensity_range
 from scripts.stack.missing import said_of
+from scripts.stack.noise import Noise, band_limited, with_noise
 from tests.corpus.dicom import without
 from tests.corpus.given import nifti, turned
 from tests.corpus.nifti import CODES, SLOPE, one_voxel, other_qform, patched, sform, shear
@@ -42,7 +43,15 @@ pytestmark = [
 def exported():
     """What export.py writes, no older than what it is made of."""
     made = WEB / "model" / "constants.js"
-    parts = ("stack/*.py", "method/*.py", "rebuild/*.py", "inputs/*.py", "inputs/dicom/*.py", "outputs/dicom/*.py")
+    parts = (
+        "stack/*.py",
+        "method/*.py",
+        "rebuild/*.py",
+        "inputs/*.py",
+        "inputs/dicom/*.py",
+        "outputs/*.py",
+        "outputs/dicom/*.py",
+    )
     sources = [path for part in parts for path in ROOT.glob(f"scripts/{part}")]
     sources += [*ROOT.glob("models/*"), ROOT / "configs" / "inference.yaml", *WEB.glob("*.py")]
     with FileLock(WEB / "model.lock"):  # tests of the page may run beside
@@ -79,6 +88,13 @@ def head(shape=(28, 32, 7), seed=0):
     return (np.where(inside, texture, 0) + np.hypot(*random.normal(0, 8, (2, *shape)))).astype(np.float32)
 
 
+def zero_filled(voxels):
+    """Noisy slices whose pixels are finer than those that were acquired: 1.8 along the first axis."""
+    noise, drawn = Noise(30.0, (1.8, 1.0)), np.random.default_rng(0).normal(size=(2, *voxels.shape))
+    slices = band_limited(torch.from_numpy(voxels), (0, 1), noise)
+    return with_noise(slices, (0, 1), noise, torch.from_numpy(drawn).float()).numpy()
+
+
 def axial(spacing=4.0, pixel=1.0):
     return np.diag([pixel, pixel, spacing, 1.0])
 
@@ -86,6 +102,8 @@ def axial(spacing=4.0, pixel=1.0):
 HEAD = head()
 SPOT = HEAD.copy()
 SPOT[14, 16, 3] = 2e5
+METAL = np.zeros(HEAD.shape, dtype=bool)
+METAL[10:15, 12:17, 2:4] = True
 POCKET = HEAD.copy()
 POCKET[14, 16, 3] = 0  # in the head
 CASES = {  # voxels, affine, options
@@ -113,6 +131,8 @@ CASES = {  # voxels, affine, options
     "larger than a window": (head((536, 16, 5)), axial(5.0), {}),
     "noise that is given": (HEAD, axial(), {"noise": 6}),
     "texture that is kept, coronal": (np.moveaxis(HEAD, 2, 1), np.diag([1.0, 4.0, 1.0, 1.0]), {"noise": 0}),
+    "a block of metal": (np.where(METAL, 80 * 600, HEAD), axial(5.0), {}),
+    "k-space that was filled with zeros": (zero_filled(head((72, 80, 5))), axial(5.0), {}),
     "nothing but noise": (np.random.default_rng(0).random((12, 13, 5)).astype(np.float32), axial(), {}),
     "constant": (np.full_like(HEAD, 300), axial(), {}),
 }

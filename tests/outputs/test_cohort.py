@@ -10,8 +10,10 @@ import pytest
 
 from scripts.files import sha256
 from scripts.outputs.summary import COLUMNS
+from scripts.stack.noise import Noise, band_limited, with_noise
 from tests.cohort_files import AXIAL, inputs, nan_scan, outcomes, record, results, summary, texture
 from tests.dicom_files import images_of
+from tests.stack.test_noise import drawn, tissue
 
 
 def test_the_record_says_what_was_done_with_what(scan, bundle):
@@ -29,6 +31,22 @@ def test_the_record_says_what_was_done_with_what(scan, bundle):
     assert facts["target thickness"] == ["0.8 mm", "given"]
     assert facts["steps"] == ["1", "AIS, PAD = 0.733"]  # round(2 x 0.733): the test's n_max is 2
     assert "estimated, not measured" in content["Description"]
+
+
+@pytest.mark.parametrize("widths", [(1.9, 1.0), (1.2, 1.2)])
+def test_a_scan_with_an_empty_part_of_k_space_says_so(widths, write_nifti, bundle):
+    truth, _ = tissue((96, 110, 5))
+    noise = Noise(20.0, widths)
+    slices = with_noise(band_limited(truth, (0, 1), noise), (0, 1), noise, drawn(truth.shape))
+    bundle(write_nifti(slices.numpy(), AXIAL))
+    content = record(bundle.out)
+    said, why = content["Facts"].get("acquired pixels", ("", ""))
+    if widths[0] < 1.5:
+        assert said == ""
+    else:
+        first, second = (float(one) for one in said.removesuffix(" of the image's").split(" x "))
+        assert (first, second) == pytest.approx(content["Noise"]["Widths"], abs=0.06)
+        assert (first, second) == pytest.approx(widths, abs=0.2) and why.endswith("k-space was filled with zeros")
 
 
 def test_a_gap_that_is_rounding_is_none(write_nifti, bundle):

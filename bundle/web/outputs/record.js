@@ -67,6 +67,7 @@ export function describe(given, a, result, device, input, guide) {
     SpacingBetweenSlices: target,
     Facts: {
       ...{ ...facts(a, scan.affine), steps: [String(steps), stepsSource], "slice profile": [pulse, "the option profile"] },
+      ...(noise && acquired(noise.Widths)),
       ...(placed && { guide: [placed.Name, filled(constants.record.GUIDE_PLACED, placed)] }),
     },
     ...(placed && { Guide: placed }),
@@ -104,6 +105,12 @@ function noiseOf({ volume, affine }, a, left, where) {
     Source: a.noise === undefined ? "the slices" : "the option noise",
     Left: deviation ? Number(g(rms(left, where) / deviation, 3)) : null,
   };
+}
+
+/** The fact that the image's pixels are finer than the acquired ones, where they are by far. @type {(widths: number[]) => Record<string, [string, string]>} */
+function acquired(widths) {
+  const { ACQUIRED: [said, why], COARSE } = constants.record;
+  return Math.max(...widths) >= COARSE ? { "acquired pixels": [filled(said, widths), why] } : {};
 }
 
 /** How far flat tissue of the middle third is drawn out along the slice axis. @type {(scan: Scan, a: Acquisition, result: Volume) => object} */
