@@ -18,7 +18,7 @@ def described(name: str, option: Option) -> dict:
     """An option as the descriptor has it."""
     flag = option.kind == "switch" or option.bare == "true"
     number = option.kind in ("number", "whole") and not option.words
-    path = option.kind in ("path", "paths")
+    path = option.kind in ("path", "paths") and not option.bare  # which is a word, such as auto
     return {
         "id": name,
         "name": name.replace("_", " "),

@@ -38,7 +38,7 @@ def test_bosh_takes_the_descriptor_and_runs_it(tmp_path):
     descriptor, invocation = tmp_path / "drift-mri.json", tmp_path / "given.json"
     descriptor.write_text(run(ROOT / "bundle" / "boutiques.py").stdout)
     given = {"input": [str(scan)], "output_dir": str(tmp_path / "out"), "slice_thickness": 4, "report": True}
-    invocation.write_text(json.dumps({**given, "dtype": "int16", "include": ["*.nii.gz"]}))
+    invocation.write_text(json.dumps({**given, "dtype": "int16", "include": ["*.nii.gz"], "guide": "auto"}))
     bosh = ("-c", "import sys; from boutiques.bosh import bosh; bosh(sys.argv[1:])")
     assert run(*bosh, "validate", descriptor).returncode == 0
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
@@ -48,6 +48,12 @@ def test_bosh_takes_the_descriptor_and_runs_it(tmp_path):
     record = json.loads((tmp_path / "out" / "scan_sr.json").read_text())
     assert made.get_data_dtype() == np.int16 and (tmp_path / "out" / "scan_sr.html").is_file()
     assert record["Facts"]["slice thickness"] == ["4 mm", "given"]
+
+
+def test_an_option_that_takes_a_word_is_no_file_to_boutiques():
+    """Hosts look for a file where there should be one."""
+    kinds = {one["id"]: one["type"] for one in json.loads(run(ROOT / "bundle" / "boutiques.py").stdout)["inputs"]}
+    assert (kinds["guide"], kinds["ckpt_path"], kinds["dry_run"]) == ("String", "File", "Flag")
 
 
 def test_slicers_description_is_that_of_the_options():
