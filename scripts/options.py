@@ -287,7 +287,7 @@ GRANTED = ("skip_bids_validator", "skip_bids_validation")  # taken: no dataset i
 
 PATHS = (  # segmenter is a command, which begins with one
     *("bundle_root", "input", "dataset_dir", "label_dir", "output_dir", "guide", "regions"),
-    *("ckpt_path", "error_start", "shipped", "segmenter"),
+    *("ckpt_path", "stage2_start", "error_start", "shipped", "segmenter"),
 )
 PATTERNS = tuple(name for name, one in OPTIONS.items() if one.kind in ("pattern", "patterns"))
 
