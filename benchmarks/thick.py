@@ -1,6 +1,6 @@
 """Real thick-slice scans, for which no truth exists: sharpness, steps and streaks through the slices, and a picture.
 
-python -m benchmarks.thick SCANS PICTURE [--slab 24] [--stepped] [--noise 0]
+python -m benchmarks.thick SCANS PICTURE [--slab 24] [--stepped] [--sharp] [--noise 0]
 
 SCANS is a folder of axial scans. The coronal slab behind the middle of each is rebuilt by configs/inference.yaml: it
 shows the brain without the face, and what the whole scan would show there.
@@ -56,12 +56,13 @@ def main():
     parser.add_argument("picture", type=Path)
     parser.add_argument("--slab", type=int, default=24)
     parser.add_argument("--stepped", action="store_true", help="leave the steps between slices: no deblocking")
+    parser.add_argument("--sharp", action="store_true", help="results of this option")
     parser.add_argument("--noise", type=float, help="of the slices, in %% of the range (default: as they show it)")
     options = parser.parse_args()
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    network, inferer, rows = shipped_network(), deployed(deblocked=not options.stepped), []
+    network, inferer, rows = shipped_network(), deployed(deblocked=not options.stepped, sharp=options.sharp), []
     table = []
     for path in sorted(options.scans.glob("*.nii*")):
         with tempfile.TemporaryDirectory() as folder:

@@ -23,6 +23,7 @@ MIRRORED = -0.4  # of the usual correlation of what is uneven in neighbours: rig
 UNEVEN = 0.3  # the least usual correlation of it that tells; noise has none
 DIMMED = 0.88  # times the others' brightness: right stacks have 0.95 and more, cross-talk leaves 0.7 to 0.8
 FEWEST = 8  # slices that tell
+NARROW = 0.125  # of the longer edge of a slice; a strip of less shows too little of a head
 LEAST = 3  # slices of a part; neighbours that an order by turns parts
 TISSUE = 0.1  # of the range of tissue; brighter pixels show it
 MUCH = 0.3  # of the largest slice's tissue; slices of less say little of their neighbours
@@ -63,7 +64,7 @@ def disorder(volume: Tensor, axis: int, tissue_range: IntensityRange) -> str:
 
 
 def clues(volume: Tensor, axis: int, tissue_range: IntensityRange) -> list[Clue]:
-    """The nearest clue of each kind, the most telling first; none of too few slices. Arguments as of `disorder`.
+    """The nearest clue of each kind, the most telling first; none of too few slices, or of strips. Arguments as of `disorder`.
 
     Two slices are unlike by 1 less their correlation. An order parts some neighbours as they stand, and makes others:
     where slices stand in it, the others are more alike. Where they stand in none, neighbours are as unlike as any two.
@@ -71,7 +72,8 @@ def clues(volume: Tensor, axis: int, tissue_range: IntensityRange) -> list[Clue]
     slices = _blocks(volume, axis, tissue_range)
     areas = (slices > TISSUE * tissue_range.extent).sum((1, 2))
     (shown,) = np.nonzero((areas > MUCH * areas.max()).numpy())
-    if len(shown) < FEWEST:
+    edges = volume.movedim(axis, 0).shape[1:]
+    if len(shown) < FEWEST or min(edges) < NARROW * max(edges):
         return []
     unlike = _unlike(slices)
     every_two = [unlike[pair] for pair in combinations(shown, 2)]

@@ -118,6 +118,12 @@ def test_few_slices_and_noise_tell_no_order(slices):
     assert ordered(standing(slices[..., :7], 2, next(iter(ORDERS)))) == "" == ordered(noise)
 
 
+def test_a_strip_of_a_stack_tells_no_order(slices):
+    """A coronal slab of a few planes, as benchmarks cut it, shows too little of the head."""
+    strip = standing(torch.cat([slices] * 6, dim=1)[:24], 2, next(iter(ORDERS)))
+    assert ordered(strip) == "" != ordered(strip[:, :180])
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_head_of_equal_halves_shows_no_mirror_whatever_its_noise(seed):
     even = sum(lopsided().flip(along) for along in ((), (0,), (1,), (0, 1))) / 4

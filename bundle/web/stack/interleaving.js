@@ -5,7 +5,7 @@ import { correlation, intensityRange, signalOf } from "./intensity.js";
 import { gainBetween, slicesOf } from "./missing.js";
 import { indexAlong, map, otherAxes } from "./volume.js";
 
-const { BACKWARDS, BLOCKS, CROSS_TALK, DIMMED, DISORDER, FEWEST, LEAST, MIRROR, MIRRORED, MUCH, NEARER, NO_ORDER, ORDERS, RELATED, STRANGERS, TISSUE, UNEVEN } =
+const { BACKWARDS, BLOCKS, CROSS_TALK, DIMMED, DISORDER, FEWEST, LEAST, MIRROR, MIRRORED, MUCH, NARROW, NEARER, NO_ORDER, ORDERS, RELATED, STRANGERS, TISSUE, UNEVEN } =
   constants.interleaving;
 
 /** @typedef {{said: string, value: number, limit: number}} Clue evidence that slices lie elsewhere; told below its limit */
@@ -13,13 +13,14 @@ const { BACKWARDS, BLOCKS, CROSS_TALK, DIMMED, DISORDER, FEWEST, LEAST, MIRROR, 
 /** Why slices do not lie where the file says, for people; empty where they stand rightly. @type {(volume: Volume, axis: number) => string} */
 export const disorder = (volume, axis) => clues(volume, axis).find(({ value, limit }) => value < limit)?.said ?? "";
 
-/** The nearest clue of each kind, the most telling first; none of too few slices. @type {(volume: Volume, axis: number) => Clue[]} */
+/** The nearest clue of each kind, the most telling first; none of too few slices, or of strips. @type {(volume: Volume, axis: number) => Clue[]} */
 function clues(volume, axis) {
   const { slices, width, extent } = blocks(volume, axis);
   const areas = slices.map((slice) => slice.reduce((count, x) => count + +(x > TISSUE * extent), 0));
   const every = [...slices.keys()];
   const shown = every.filter((k) => areas[k] > MUCH * Math.max(...areas));
-  if (shown.length < FEWEST) return [];
+  const edges = otherAxes(axis).map((k) => volume.shape[k]);
+  if (shown.length < FEWEST || Math.min(...edges) < NARROW * Math.max(...edges)) return [];
   const unlike = slices.map((one) => slices.map((other) => 1 - correlation(one, other)));
   const far = (/** @type {Iterable<string>} */ pairs) => [...pairs].map((pair) => pair.split(" ").map(Number)).map(([a, b]) => unlike[a][b]);
   const sum = (/** @type {number[]} */ values) => values.reduce((all, value) => all + value, 0);
