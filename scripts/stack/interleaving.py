@@ -64,7 +64,7 @@ def disorder(volume: Tensor, axis: int, tissue_range: IntensityRange) -> str:
 
 
 def clues(volume: Tensor, axis: int, tissue_range: IntensityRange) -> list[Clue]:
-    """The nearest clue of each kind, the most telling first; none of too few slices or of strips. Arguments: `disorder`.
+    """The nearest clue of each kind, the most telling first; none of few slices or of strips. Arguments: `disorder`.
 
     Two slices are unlike by 1 less their correlation. An order parts some neighbours as they stand, and makes others:
     where slices stand in it, the others are more alike. Where they stand in none, neighbours are as unlike as any two.
