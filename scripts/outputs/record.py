@@ -188,7 +188,7 @@ def _summary(
 ) -> dict[str, Any]:
     """The scan's row of summary.csv."""
     a = rebuilt.slices.acquisition
-    bar = error.get("MedianOfRange")
+    bar, gain = error.get("MedianOfRange"), check.get("Gain")
     return {
         "slice_axis": a.slice_axis,
         "slice_thickness": round(a.slice_thickness, 6),
@@ -199,7 +199,7 @@ def _summary(
         "guide": guide.get("Name", ""),
         "warnings": " | ".join(warnings),
         **({} if bar is None else {"error_bar": bar}),
-        **({"gain": check.get("Foretold", check["Gain"])} if "Gain" in check else {}),
+        **({} if gain is None else {"gain": check.get("Foretold", gain) if gain >= 0 else gain}),
     }
 
 

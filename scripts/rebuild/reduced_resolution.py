@@ -71,8 +71,11 @@ class Check:
 
     @property
     def expected(self) -> float:
-        """Gain to be expected through the slices, in dB: the foretold one, where there is one."""
-        return self.gain if self.foretold is None else self.foretold[0]
+        """Gain to be expected through the slices, in dB: the foretold one, where there is one.
+
+        A loss within the slices counts as it is, whatever a line foretells: no scan that it was fitted on has one.
+        """
+        return self.gain if self.foretold is None or self.gain < 0 else self.foretold[0]
 
     def __str__(self) -> str:
         """In words, for people."""

@@ -90,8 +90,13 @@ def test_it_foretells_and_says_when_nothing_is_gained(scan):
     thickness = scan.acquisition.slice_thickness / scan.acquisition.target_spacing
     assert found.foretold == pytest.approx((2.75 + 2 * found.gain - 1.5 * np.log(thickness), 0.3))
     assert NO_GAIN in str(found) and f"foretold through its slices {found.foretold[0]:.1f} ± 0.3 dB" in str(found)
-    assert NO_GAIN not in str(replace(found, foretold=(0.6, 0.3)))
-    assert NO_GAIN in str(replace(found, foretold=None))
+    gains = replace(found, rebuilt=found.spline + 0.7)
+    for one, is_worth in ((gains, found.foretold[0] >= 0.5), (replace(gains, foretold=None), True)):
+        assert (NO_GAIN not in str(one)) == is_worth
+    assert NO_GAIN in str(replace(gains, foretold=(0.4, 0.3))) and NO_GAIN not in str(
+        replace(gains, foretold=(0.6, 0.3))
+    )
+    assert NO_GAIN in str(replace(found, foretold=(0.6, 0.3))), "a loss within the slices, whatever is foretold"
     turned, affine = scan.array.permute(2, 0, 1), np.asarray(scan.affine)[:, [2, 0, 1, 3]]
     upright = replace(scan.acquisition, slice_axis=0)
     coronal = affine[[0, 2, 1, 3]]  # another direction of the same slices

@@ -104,6 +104,6 @@ export async function checked(scan, a, networks, progress, sharp = false) {
 export function inWords({ gain, foretold = [], ...levels }) {
   const gains = filled(gain >= 0 ? GAINS : LOSES, [Math.abs(gain)]);
   const text = filled(SAID, { by: "DRIFT", gains, ...levels }) + (foretold.length ? filled(FORETOLD, foretold) : "");
-  const isWorth = (foretold[0] ?? gain) >= WORTH;
+  const isWorth = (gain < 0 ? gain : (foretold[0] ?? gain)) >= WORTH; // a loss counts, whatever is foretold
   return { said: `${text[0].toUpperCase()}${text.slice(1)}${isWorth ? "" : `: ${NO_GAIN}`}.`, isWorth };
 }
