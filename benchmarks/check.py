@@ -151,7 +151,7 @@ def main():
     maps = ErrorMaps(calibration is not None, calibration=calibration)
     rebuilder = Rebuilder(network, inferer, default_device(), error_maps=maps)
     items = [one for one in sharp_volumes(options.datalist, "all") if one["subject"] in options.subjects]
-    rows = pd.read_csv(options.trials).to_dict("records") if options.trials.exists() else []
+    rows = pd.read_csv(options.trials, dtype={"weights": str}).to_dict("records") if options.trials.exists() else []
     for row in rows:
         if row["person"] not in options.subjects or any(row.get(name) != value for name, value in asked.items()):
             parser.error(f"{options.trials} has trials of other weights, subjects or slabs. Give another file.")

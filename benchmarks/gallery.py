@@ -1,5 +1,5 @@
 """The gallery of docs/: held-out scans as slices, cubic spline, DRIFT, truth, error and error map; one of them fails.
-Three of them with --sharp beside the default.
+Three pictures have --sharp beside the default.
 
 python -m benchmarks.gallery DATALIST FOLDER [--only NAME ...]
 

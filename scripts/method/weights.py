@@ -144,14 +144,15 @@ def read_card(path: str | os.PathLike) -> Card:
         )
     try:
         found = json.loads(place.read_bytes())
-        if "sharp_n_max" in found:
-            raise InputError(
-                f"{place} has sharp_n_max, of earlier versions: take it out. --sharp goes by sharp_velocity now "
-                "(docs/training.md)."
-            )
-        return Card(**found)
-    except (ValueError, TypeError) as error:  # no JSON; other fields; other values
+        foreign = sorted(set(found) - {field.name for field in fields(Card)})
+        if not foreign:
+            return Card(**found)
+    except (ValueError, TypeError) as error:  # no JSON; fields that are missing; other values
         raise InputError(f"{place} is not the card of weights: {error} Copy it again with the weights.") from error
+    raise InputError(
+        f"{place} is not the card of weights: it has {', '.join(foreign)}, which this version does not know. Take that "
+        "out of the card; docs/training.md says what weights of earlier releases need."
+    )
 
 
 def check_card(path: str | os.PathLike) -> Card:

@@ -19,7 +19,7 @@ from ..rebuild.error_map import ErrorMaps
 from ..rebuild.guide import PlacedGuide
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import DRAWN, Rebuilt
-from ..rebuild.reduced_resolution import Check
+from ..rebuild.reduced_resolution import Check, expected_gain
 from ..stack.grid import plane_name
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
@@ -199,7 +199,7 @@ def _summary(
         "guide": guide.get("Name", ""),
         "warnings": " | ".join(warnings),
         **({} if bar is None else {"error_bar": bar}),
-        **({} if gain is None else {"gain": check.get("Foretold", gain) if gain >= 0 else gain}),
+        **({} if gain is None else {"gain": expected_gain(gain, check.get("Foretold"))}),
     }
 
 

@@ -39,6 +39,14 @@ AXIAL = 2  # the axis across axial slices, in RAS+ order
 HIDDEN = 0.1  # of a squared error is left at least when the noise of the measured slice is taken off
 
 
+def expected_gain(gain: float, foretold: float | None) -> float:
+    """Gain to be expected through the slices, in dB: the foretold one, where there is one.
+
+    A loss within the slices counts as it is, whatever a line foretells: no scan that it was fitted on has one.
+    """
+    return gain if foretold is None or gain < 0 else foretold
+
+
 @dataclass(frozen=True)
 class Check:
     """How well a scan's own slices come back.
@@ -71,11 +79,8 @@ class Check:
 
     @property
     def expected(self) -> float:
-        """Gain to be expected through the slices, in dB: the foretold one, where there is one.
-
-        A loss within the slices counts as it is, whatever a line foretells: no scan that it was fitted on has one.
-        """
-        return self.gain if self.foretold is None or self.gain < 0 else self.foretold[0]
+        """`expected_gain` of this test, in dB."""
+        return expected_gain(self.gain, None if self.foretold is None else self.foretold[0])
 
     def __str__(self) -> str:
         """In words, for people."""

@@ -95,9 +95,9 @@ class Stage:
     def begin(self, engine: Engine) -> None:
         """Loads the start weights, then the last checkpoint if there is one, and says how much is to be done."""
         if self.start is not None:
-            fresh = copy.deepcopy(self.average.model.state_dict())
+            fresh = copy.deepcopy(self.average.model.state_dict()) if self.anew else None
             load_weights(self.network, self.start)
-            if self.anew:
+            if fresh is not None:
                 self.average.model.load_state_dict(fresh)
         self.averaged.load_state_dict(self.network.state_dict())
         state = {  # of the trained part alone: the start weights say on what it builds

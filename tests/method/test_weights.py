@@ -163,6 +163,14 @@ def test_a_file_that_is_no_card_is_refused(tmp_path, change):
         weights.read_card(path)
 
 
+def test_a_card_of_an_earlier_version_says_what_to_take_out(tmp_path, refusal):
+    weights.write_card(path := saved(tmp_path, {}), CARD)
+    card = tmp_path / "model.json"
+    card.write_text(json.dumps({**json.loads(card.read_text()), "sharp_n_max": 10}))
+    said = refusal(weights.read_card, path)
+    assert "it has sharp_n_max, which this version does not know. Take that out" in said and "Copy it" not in said
+
+
 def test_the_checkpoint_of_a_training_is_no_weights_and_says_where_those_are(tmp_path, refusal):
     (tmp_path / "stage1_checkpoint.pt").write_bytes(b"")
     told = refusal(weights.read_card, tmp_path / "stage1_checkpoint.pt")

@@ -60,15 +60,20 @@ export async function check({ volume: measured, affine }, a, methods, progress =
   await Promise.all(methods.map(work));
   const [spline, rebuilt] = levels(trials, scan.tissueRange.high - scan.tissueRange.low);
   const gain = rebuilt - spline;
-  const { offset = 0, slope = 0, thickness = 0, axial = 0, error = 0 } = foretelling ?? {};
-  const told = offset + slope * gain + thickness * Math.log(a.sliceThickness / a.targetSpacing) + axial * Number(sliceAxis === AXIAL);
   return {
     slices: [...new Set(jobs.map(({ index }) => there(index)))].sort((one, other) => one - other),
     directions: new Set(jobs.map(({ axis }) => axis)).size,
     ...{ spline, rebuilt, gain },
-    ...(foretelling && { foretold: [told, error] }),
+    ...(foretelling && { foretold: through(foretelling, gain, a.sliceThickness / a.targetSpacing, sliceAxis === AXIAL) }),
   };
 }
+
+/** The gain through slices that the gain within them foretells, and its standard error; their thickness in targets.
+ * @type {(line: NonNullable<Foretelling>, gain: number, targets: number, isAxial: boolean) => number[]} */
+const through = ({ offset, slope, thickness, axial, error }, gain, targets, isAxial) => [
+  offset + slope * gain + thickness * Math.log(targets) + axial * Number(isAxial),
+  error,
+];
 
 /** A slice rebuilt as it was measured. @type {(again: import("./acquired_again.js").Again, plane: import("./acquired_again.js").Plane, method: Method, seed: number) => Promise<Trial>} */
 async function trial(again, { truth, head }, method, seed) {
