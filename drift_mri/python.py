@@ -120,8 +120,8 @@ def rebuild(
         target_thickness: to reach, in mm. None takes the finer in-plane spacing, within the trained range.
         slice_axis: array axis of the slices, 0 to 2. None takes the header's, else the axis of the largest spacing.
         noise: standard deviation of the slices' noise, in % of the range of tissue; `"auto"` to estimate it.
-        sharp: take the flow beyond the mean: a result nearly as sharp as a scan, whose detail is drawn from what heads
-            look like.
+        sharp: take the flow beyond the mean: a sharper result, whose detail is drawn from what heads look like. PSNR
+            falls, and lesions may be drawn or lost.
         isotropic: resample the pixels to the target too.
         motion: take the slices of a head that moved between the packages of its stack back to their places; False
             leaves them.

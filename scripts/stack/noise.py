@@ -25,6 +25,8 @@ FLATTEST = 0.3  # of the patches in the head
 ODD = 4.0  # times the power of the median slice, or one over it; slices beyond do not count
 LOWEST = 2.5 / 16  # per pixel; what is coarser is anatomy
 FALL = 5  # exponent of the spectrum of anatomy
+MEDIAN = math.log(2)  # of the power of noise over its mean, at a frequency of a real and an imaginary part
+REAL_MEDIAN = 0.455  # and of a real part alone
 FAINT = 0.01  # of the power at low frequencies; what is less is as good as none
 ROUNDING = 1e-7  # of float32
 FEW = PATCH // 4  # frequencies, or fewer, tell no shape of a band
@@ -148,7 +150,8 @@ def noise_of(volume: Tensor, slice_axis: int, head: Tensor) -> Noise:
     of slices that nobody interpolated. There no part of the spectrum is empty.
 
     Patches are the flattest ones in the head, and not dark: there, noise of magnitude images is weaker. Slices that are
-    quieter or louder than most do not count.
+    quieter or louder than most do not count. At each frequency the median patch says the power: noise has as much in
+    all patches, a fold or an edge has more in some.
 
     Args:
         volume: `(X, Y, Z)` on the CPU, not constant, from the scan's floor up: 0 is no signal.
@@ -241,7 +244,7 @@ def _two_levels(relative: np.ndarray, texture: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _spectrum(slices: np.ndarray, inside: np.ndarray, pixels: tuple[float, float]) -> np.ndarray:
-    """Mean power of the head's flattest patches by frequency, `(n, n)`, from 0 to a half per `pixels`.
+    """Power of the head's flattest patches by frequency, `(n, n)`, from 0 to a half per `pixels`.
 
     White noise of variance 1 has the power 1. The array is empty where the slices hold no patch.
     """
@@ -259,10 +262,11 @@ def _spectrum(slices: np.ndarray, inside: np.ndarray, pixels: tuple[float, float
     levels = np.bincount(number[own], (power.sum((1, 2)) - coarse)[own]) / np.bincount(number[own])  # of slices
     usual = (levels * ODD >= np.median(levels)) & (levels <= ODD * np.median(levels))
     power, coarse = power[usual[number]], coarse[usual[number]]
-    mean = power[coarse <= np.quantile(coarse, FLATTEST)].mean(0)
-    for axis in (0, 1):  # of positive and negative frequencies the mean
-        mean = (mean + np.roll(np.flip(mean, axis), 1, axis)) / 2
-    return mean[: size // 2 + 1, : size // 2 + 1]
+    power = power[coarse <= np.quantile(coarse, FLATTEST)]
+    both = np.concatenate([power, np.roll(np.flip(power, 2), 1, 2)])  # of positive and negative frequencies
+    half = np.arange(size // 2 + 1)
+    real = np.logical_and.outer(*(2 * half % one == 0 for one in sizes))  # a frequency of one part, else of two
+    return np.median(both[:, half[:, None], half], 0) / np.where(real, REAL_MEDIAN, MEDIAN)
 
 
 def _patches(slices: np.ndarray, inside: np.ndarray, sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """Laws of noise as scanners make it, and of its estimate."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -191,6 +192,18 @@ def test_a_grainy_half_of_the_head_is_no_noise():
     grain = 40 * torch.randn(truth.shape, generator=torch.Generator().manual_seed(9)) * head
     grain[60:] = 0
     assert noise_of(noisy + grain, 2, head).deviation == pytest.approx(20, rel=0.2)
+
+
+@pytest.mark.parametrize("width", [1.0, 1.6])
+def test_fine_texture_of_some_places_is_no_noise(width):
+    """Its power is four times the noise's, in three of ten places. What is coarse is as flat there as in the others."""
+    truth, head = tissue((240, 240, 8))
+    noise, places = Noise(20.0, (width, width)), torch.rand(6, 6, 8, generator=torch.Generator().manual_seed(2)) < 0.3
+    grain = with_noise(0 * truth + 1e4, (0, 1), replace(noise, deviation=40.0), drawn(truth.shape, 4)) - 1e4
+    fine = grain - torch.from_numpy(ndimage.gaussian_filter(grain.numpy(), (1.5, 1.5, 0)))
+    textured = truth + fine * places.repeat_interleave(40, 0).repeat_interleave(40, 1) * head
+    found = noise_of(with_noise(textured, (0, 1), noise, drawn(truth.shape)), 2, head)
+    assert found.deviation == pytest.approx(20, rel=0.25)
 
 
 @pytest.mark.parametrize(("quiet", "loud"), [((0,), ()), ((1, 4, 7), ()), ((2,), (5,)), ((), (3, 6))])

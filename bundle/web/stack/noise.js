@@ -5,7 +5,7 @@ import { percentile } from "./intensity.js";
 import { normal } from "./random.js";
 import { along, clamp, indexAlong, map, otherAxes, reorder } from "./volume.js";
 
-const { TAPERS, PATCH, FLATTEST, ODD, LOWEST, FALL, FAINT, ROUNDING, MANY, NOISY, HELD, WITHIN, FEW, ROUGH, FINE, rician } = constants.noise;
+const { TAPERS, PATCH, FLATTEST, ODD, LOWEST, FALL, MEDIAN, REAL_MEDIAN, FAINT, ROUNDING, MANY, NOISY, HELD, WITHIN, FEW, ROUGH, FINE, rician } = constants.noise;
 
 /** @type {(values: number[]) => number} */
 const sum = (values) => values.reduce((all, x) => all + x, 0);
@@ -144,15 +144,16 @@ function spectrum(volume, axis, head, pixels) {
       own.forEach((_, k) => (own[k] -= slope * place[k])); // which would leak into all frequencies
     }
     own.forEach((_, k) => (own[k] *= window[k] / level));
-    const power = half.map(() => half.map(() => 0)); // of positive and negative frequencies the mean
-    for (const across of ofColumns) {
-      const along = across.map((wave) => down.map((y) => product(wave, own, y * wide)));
-      for (const other of ofRows) for (const f of half) for (const g of half) power[f][g] += product(other[f], along[g], 0) ** 2 / (high * wide);
-    }
+    const along = ofColumns.map((across) => across.map((wave) => down.map((y) => product(wave, own, y * wide))));
+    const both = [1, -1].map((sign) => half.map((f) => half.map((g) => { // positive and negative frequencies of the columns
+      const [[cc, cs], [sc, ss]] = ofRows.map((other) => along.map((waves) => product(other[f], waves[g], 0)));
+      return ((cc - sign * ss) ** 2 + (sc + sign * cs) ** 2) / (high * wide);
+    })));
+    const power = half.map((f) => half.map((g) => (both[0][f][g] + both[1][f][g]) / 2));
     const signs = (/** @type {number} */ f) => (f % (size / 2) ? 2 : 1); // positive and negative ones
     const coarse = [0, 1, 2].flatMap((f) => [0, 1, 2].map((g) => signs(f) * signs(g) * power[f][g]));
     const fine = half.flatMap((f) => half.map((g) => (Math.max(f, g) > 2 ? signs(f) * signs(g) * power[f][g] : 0)));
-    return { slice: Math.floor(one.place / (N * M)), power, coarse: sum(coarse), fine: sum(fine) };
+    return { slice: Math.floor(one.place / (N * M)), both, coarse: sum(coarse), fine: sum(fine) };
   });
   const flattest = (/** @type {typeof powers} */ some) => {
     const most = percentile(some.map(({ coarse }) => coarse).sort((a, b) => a - b), 100 * FLATTEST);
@@ -162,7 +163,8 @@ function spectrum(volume, axis, head, pixels) {
   const levels = ofSlices.map((own) => mean(flattest(own).map(({ fine }) => fine)));
   const middle = percentile([...levels].sort((a, b) => a - b), 50);
   const usual = flattest(ofSlices.filter((_, k) => levels[k] * ODD >= middle && levels[k] <= ODD * middle).flat());
-  return half.map((f) => half.map((g) => mean(usual.map(({ power }) => power[f][g]))));
+  const real = [high, wide].map((one) => half.map((f) => (2 * f) % one === 0)); // a frequency of one part, else of two
+  return half.map((f) => half.map((g) => percentile(usual.flatMap(({ both }) => [both[0][f][g], both[1][f][g]]).sort((a, b) => a - b), 50) / (real[0][f] && real[1][g] ? REAL_MEDIAN : MEDIAN)));
 }
 
 /** The product of numbers with as many others, from `start` on. @type {(one: number[], other: number[], start: number) => number} */
