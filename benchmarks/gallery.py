@@ -1,5 +1,5 @@
 """The gallery of docs/: held-out scans as slices, cubic spline, DRIFT, truth, error and error map; one of them fails.
-Three pictures have --sharp beside the default.
+Four pictures have --sharp beside the default, one of them of the built-in sample.
 
 python -m benchmarks.gallery DATALIST FOLDER [--only NAME ...]
 
@@ -8,6 +8,7 @@ volumes are rebuilt; a picture shows one plane that contains the slice axis and 
 """
 
 import io
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from scipy.spatial.transform import Rotation
 from benchmarks import parser_of_volumes, shipped_config
 from scripts.evaluate.metrics import TOUCHING, lesion_contrast_kept, lesion_sizes, psnr
 from scripts.evaluate.tables import markdown
+from scripts.inputs.sample import built_in_sample
 from scripts.pages.planes import cut, shades, window
 from scripts.paper.guided import drawn_guide
 from scripts.paper.several import add_noise
@@ -75,6 +77,7 @@ CASES = (
     Case("fails-lesion", "ljubljana-19", "FLAIR", AXIAL, 5.0, CORONAL, lesion=True),
     Case("noisy", "ds002748-34", "T1w", CORONAL, 5.0, AXIAL, 0.62, noise=0.04),
     Case("moved", "ds002748-33", "T1w", CORONAL, 5.0, AXIAL, 0.62, moved=True),
+    Case("sharp-sample", "icbm152", "T1w", AXIAL, 5.0, CORONAL, 0.45, sharp=True),
     Case("sharp-t1w", "ds002748-31", "T1w", CORONAL, 5.0, AXIAL, 0.62, sharp=True),
     Case("sharp-t2w", "ljubljana-19", "T2w", CORONAL, 5.0, AXIAL, 0.5, sharp=True),
     Case("sharp-flair", "ljubljana-19", "FLAIR", AXIAL, 5.0, CORONAL, 0.45, sharp=True),
@@ -208,7 +211,9 @@ def main():
     items = {(i["subject"], i["contrast"]): i for i in sharp_volumes(options.datalist, "validation")}
     options.folder.mkdir(parents=True, exist_ok=True)
     chosen = [case for case in CASES if options.only is None or case.name in options.only]
-    rows = [shown(case, items, rebuilder, options.folder) for case in chosen]
+    with tempfile.TemporaryDirectory() as folder:
+        items["icbm152", "T1w"] = {"label": built_in_sample(folder).truth}
+        rows = [shown(case, items, rebuilder, options.folder) for case in chosen]
     print(markdown({name: [row[name] for row in rows] for name in rows[0]}))
 
 
