@@ -14,7 +14,7 @@ from ..stack.contents import SCAN, Verdict, verdict
 from ..stack.grid import voxel_spacing
 from ..stack.spectra import INTERPOLATED, interpolated
 from . import bids, dicom, kinds
-from .readers import ScanReader, no_volume, pair
+from .readers import ScanReader, no_volume, pair, unwrapped
 from .scan import Scan
 
 
@@ -29,7 +29,7 @@ def shown(path: Path | dicom.Series, image: Any) -> Verdict:
         why = f"its sidecar says: {said}"
     else:
         why = kinds.of_intent(int(image.header["intent_code"])) if isinstance(image, nib.Nifti1Pair) else None
-    return Verdict("none", why) if why else verdict(image.dataobj)
+    return Verdict("none", why) if why else verdict(unwrapped(np.asanyarray(image.dataobj), image))
 
 
 def needless(source: Path | dicom.Series, thin: float, image: Any = None) -> str:

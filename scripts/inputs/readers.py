@@ -77,10 +77,8 @@ class ScanReader(ImageReader):
             meta["header"] = _header(image)
             if (axis := image.header.get_dim_info()[2]) is not None:
                 meta["stated"] = {"slice_axis": [axis, "the NIfTI header (dim_info)"]}
-        array, extra = _voxels(name, image), dict(image.extra)
-        plain = [getattr(image.dataobj, name, usual) == usual for name, usual in (("slope", 1), ("inter", 0))]
-        if image.get_data_dtype() == np.int16 and all(plain) and _is_wrapped(array):
-            array[array < 0] += 2**16
+        stored, extra = _voxels(name, image), dict(image.extra)
+        if (array := unwrapped(stored, image)) is not stored:
             extra["warning"] = " ".join(one for one in (extra.get("warning"), WRAPPED) if one)
         return array, {**meta, **extra}
 
@@ -214,16 +212,24 @@ def _qform(image: nib.Nifti1Pair) -> np.ndarray | None:
         return None
 
 
-def _is_wrapped(array: np.ndarray) -> bool:
-    """Whether voxels of signed numbers of 16 bits were unsigned ones: most steps through 0 are longer than 2^15.
+def unwrapped(stored: np.ndarray, image: Any) -> np.ndarray:
+    """Voxels of an image, as they are, or float32 where values above 32767 were stored as signed numbers of 16 bits.
 
-    A head is brightest beside what is nearly as bright. Its air is positive: no corner is negative, and a tenth of the
-    other voxels is dark. In CT, and in real and imaginary parts, intensities pass 0 in small steps.
+    Then most steps through 0 are longer than 2^15: a head is brightest beside what is nearly as bright. Its air is
+    positive: no corner is negative, and a tenth of the other voxels is dark. In CT, and in real and imaginary parts,
+    intensities pass 0 in small steps.
     """
-    if array.min() >= 0 or array[np.ix_(*[[0, -1]] * 3)].min() < 0 or np.percentile(array[array >= 0], 10) > 2**14:
-        return False
+    scaled = getattr(image.dataobj, "slope", 1) != 1 or getattr(image.dataobj, "inter", 0) != 0
+    if image.get_data_dtype() != np.int16 or scaled or stored.min() >= 0:
+        return stored
+    if stored[np.ix_(*[[0, -1]] * 3)].min() < 0 or np.percentile(stored[stored >= 0], 10) > 2**14:
+        return stored
+    array = stored.astype(np.float32)
     through = [np.diff(array, axis=axis)[np.diff(array < 0, axis=axis)] for axis in range(3)]
-    return bool(np.median(np.abs(np.concatenate(through))) > 2**15)
+    if np.median(np.abs(np.concatenate(through))) <= 2**15:
+        return stored
+    array[array < 0] += 2**16
+    return array
 
 
 def _is_flat(affine: np.ndarray) -> bool:

@@ -366,6 +366,10 @@ SITUATIONS = {
         beside("con_0001", np.where(statistic() < 0, np.nan, statistic())),
         {"T2": T2, "con_0001": "no: a statistic or a map: it has NaN within"},
     ),
+    "a scan of 16 bits, stored as signed numbers": (
+        beside("T1", head(scale=50).astype(np.uint16).astype(np.int16)),
+        {"T2": T2, "T1": "thick T1w.*values above 32767"},
+    ),
     "a scan of 0 to 1": (beside("T1", head() / head().max()), {"T2": T2, "T1": "thick T1w"}),
     "a parcellation of any name": (beside("result", labels()), {"T2": T2, "result": "no: a label map"}),
     "a tissue map of any name": (
