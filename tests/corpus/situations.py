@@ -264,6 +264,7 @@ NAMES = {  # of scans, by which none is left out, doubtful, or with an agent; th
     "T1_CE": "T1w(?! with)", "T1_post_Gd": "T1w(?! with)", "T1_ohne_KM": "T1w", "FLAIR_ra": "FLAIR", "T2WI": "T2w",
     "T1增强": "T1w", "vibe": "T1w", "space": "T2w", "t2_tirm_cor": "STIR", "dir": "DIR", "swan": r"T2\*w",
     "t2_dark_fluid": "FLAIR", "T2_Eq_1": "T2w.*its slices lie unevenly",
+    "bold_ADC": "(?!T).*ADC",
 }  # fmt: skip
 # situation: its maker, and each file's or series' role: thick and its contrast, by its first guide; else no and why.
 # A single scan's role stands alone

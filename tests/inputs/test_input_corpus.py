@@ -22,55 +22,7 @@ CORPUS = [*nifti.CORPUS, *folders.CORPUS, *formats.CORPUS, *dicom.CORPUS]
 CASES = [
     pytest.param(name, outcome, id=name, marks=() if name in QUICK else pytest.mark.slow) for name, _, outcome in CORPUS
 ]
-HEAD = """\
-# What each odd input does
-
-Written by `python -m tests.inputs.test_input_corpus`. `tests/inputs/test_input_corpus.py` makes
-each input, runs it through `configs/inference.yaml` and checks what is said here: the result lies
-where the scan lies and holds its values, or there is one message. None ends in a traceback, a hang,
-a changed input or a partial file. Warnings, and what was skipped and why, stand behind the outcome.
-A single warning is left out: where nothing states the slice thickness, the slice spacing is taken
-for it.
-
-`dcm-classifier` 0.9.9, a random forest on headers, is an oracle beside these, and no part of DRIFT.
-It agrees on contrasts, but calls three localizers T1w, and needs itk, gdcm and onnxruntime.
-
-## How near scans and maps come
-
-*No network has a part in these figures.*
-
-`python -m benchmarks.contents --thresholds SCANS ... --maps MAPS ...` tries the numbers of
-`scripts/stack/contents.py` on 76 real volumes in twenty variants each and on 31 maps. The nearest
-scan is the one that comes nearest to a number and that the rule's other numbers let through; the
-nearest map is the one that its rule finds and that comes nearest. No map of these is CT or a
-probability: `tests/stack/test_contents.py` makes such ones.
-
-| rule | number | value | nearest scan | nearest map |
-| --- | --- | --- | --- | --- |
-| few | FEW_VALUES | 6 | 5 | 2 |
-| sparse | SPARSE | 0.99 | 0.636 | 0.999 |
-| labels | EQUAL | 0.7 | 0.877 | 0.816 |
-| labels | NEXT | 0.7 | 0.049 | 0.559 |
-| field | SMOOTH | 0.06 | 0.0015 | 0.0528 |
-| statistic | ABRUPT | 0.3 | 0.779 | 0 |
-| statistic | EVEN | 0.33 | 0 | 0.946 |
-| statistic | BACKGROUND | 0.2 | 0.0287 | 0.495 |
-| ct | GREYS | 128 | 31 | |
-| ct | CROWD | 0.49 | 0.428 | |
-| probabilities | FOOT | 0.25 | 0.21 | |
-
-These numbers are of 0.27.0, which took extremes where percentiles stand now. The scans
-of the rules few, labels and field are past their numbers: four of the 1,520 variants are taken for
-none. All are of one volume in 64 grey values or fewer. A single voxel is eight times as
-bright as its head, for which 13 values and fewer are left. Without it the nearest scan to SMOOTH
-has 0.069. Nine maps are scans by their voxels, and only their names say more: B1, MTR, R2*, T2,
-Tmax, tSNR, a contrast of two conditions, a mean of functional volumes, a volume without diffusion.
-
-## What each input does
-
-| input | outcome |
-|---|---|
-"""
+BEGIN = "| input | outcome |\n|---|---|\n"  # of the table; what stands above it is written by hand
 
 
 @functools.cache
@@ -106,12 +58,13 @@ def test_an_odd_input_ends_in_a_correct_result_or_in_one_clear_message_as_the_ta
 
 @pytest.mark.skipif(not formats.HAS_ITK, reason="a part of the corpus needs pip install '.[itk]'")
 def test_the_table_in_docs_has_every_input_once():
-    text = TABLE.read_text(encoding="utf-8")
-    assert text.startswith(HEAD) and re.findall(r"^\| (.*?) \| ", text[len(HEAD) :], re.M) == [n for n, *_ in CORPUS]
+    table = TABLE.read_text(encoding="utf-8").partition(BEGIN)[2]
+    assert re.findall(r"^\| (.*?) \| ", table, re.M) == [name for name, *_ in CORPUS]
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # a forked process has none of the others
     for name, _, outcome in CORPUS:
         check(name, outcome)
-    TABLE.write_text(HEAD + "".join(row(name) + "\n" for name, *_ in CORPUS), encoding="utf-8")
+    above = TABLE.read_text(encoding="utf-8").partition(BEGIN)[0]
+    TABLE.write_text(above + BEGIN + "".join(row(name) + "\n" for name, *_ in CORPUS), encoding="utf-8")

@@ -45,14 +45,6 @@ def test_a_pair_is_one_scan_with_all_its_files(header, voxels, tmp_path):
         assert [path.name for path in found.files] == [header, voxels]
 
 
-@pytest.mark.parametrize("kind", [nib.Nifti1Pair, nib.Nifti2Pair])
-@pytest.mark.parametrize("order", ["<", ">"])
-def test_a_header_is_known_by_its_length_in_either_byte_order(kind, order, tmp_path):
-    header = kind.header_class(endianness=order)
-    nib.save(kind(texture(), PLACE, header), tmp_path / "scan.hdr")
-    assert [found.source for found in scans(tmp_path, "out", Selection(1.3))] == [tmp_path / "scan.hdr"]
-
-
 def test_mgh_is_mgz_unpacked(tmp_path, door):
     for ending in ("mgh", "mgz"):
         save(tmp_path / f"{ending}.{ending}", nib.MGHImage)

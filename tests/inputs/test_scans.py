@@ -14,7 +14,7 @@ from scripts.inputs.scan import Scan
 from scripts.inputs.scans import scan_named, scans
 from scripts.inputs.selection import Selection
 from tests.bids_files import write
-from tests.cohort_files import VOXELS, add
+from tests.cohort_files import add
 from tests.dicom_files import THIN
 
 
@@ -207,22 +207,6 @@ def test_what_is_thin_is_what_the_weights_were_trained_for(tmp_path):
         scans([tmp_path], tmp_path / "out", Selection(2.0))
 
 
-NOT_SCANS = (
-    "mask brain_mask T2w_seg sub-1_dseg x_labels sub-1_label-GM_probseg sub-1_T1map sub-1_task-rest_bold a_aseg "
-)
-NOT_SCANS += (
-    "sub-1_dwi sub-1_phasediff sub-1_mod-T2w_defacemask aparc+aseg sub-1_magnitude1 x_MASK "
-    "8_swi_e1_ph 8_swi_real 8_swi_e2_imaginary 9_ep2d_diff_3scan_trace_p2_ADC 9_AX_DWI_b1000 bold_SBRef 11_mIP_Images"
-)
-
-
-def test_names_of_masks_maps_and_series_leave_none_out_and_mark_no_doubt(tmp_path):
-    paths = [add(tmp_path / f"{name}.nii.gz") for name in ("sub-1_scan_T2w", *NOT_SCANS.split())]
-    found = {item.source: item for item in scans(tmp_path, tmp_path / "out", Selection(THIN))}
-    assert found.keys() == set(paths) and not any(one.mark for one in found.values())
-    assert "MASK" in found[paths[1]].remark and not found[paths[0]].remark
-
-
 @pytest.mark.parametrize(
     ("fields", "reason", "ending"),
     [
@@ -241,17 +225,6 @@ def test_what_its_sidecar_says_is_no_head_is_skipped_unless_it_is_asked_for(fiel
     (item,) = scans(tmp_path / "in", tmp_path / "out", Selection(THIN, include=name))
     assert item.source == path
     assert names(path) == [path.name]
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-@pytest.mark.parametrize(("divisor", "taken"), [(1, False), (3, False), (40, True), (1000, True)])
-def test_volumes_of_few_whole_numbers_are_label_maps(divisor, taken, dtype, tmp_path, log):
-    path = add(tmp_path / "a.nii.gz", voxels=(VOXELS % divisor).astype(dtype))
-    add(tmp_path / "scan.nii.gz")
-    add(tmp_path / "steps.nii.gz", voxels=(VOXELS % 9 / 4).astype(np.float32))  # few numbers, not whole
-    assert names(tmp_path) == ["a.nii.gz"] * taken + ["scan.nii.gz", "steps.nii.gz"]
-    assert any(f"{path.name} is skipped: a mask or a label map: it holds" in m for m in log.messages) != taken
-    assert names(path) == ["a.nii.gz"]
 
 
 @pytest.mark.parametrize("tool", ["DRIFT", "another"])
@@ -300,11 +273,6 @@ def examination(folder, person=""):
 def test_the_best_scan_beside_a_thick_one_guides_it(tmp_path, log):
     for guide in ("auto", True):
         assert guides(examination(tmp_path), guide=guide) == {"FLAIR.nii.gz": "T1w.nii.gz"}
-    (one,) = scans(tmp_path, "nowhere", Selection(THIN), guide="auto")
-    first, second = one.guides
-    assert "one is FLAIR, the other T1w" in first.why and first.scan.files == (tmp_path / "T1w.nii.gz",)
-    assert "one is FLAIR, the other T2w" in second.why
-    assert any(m.startswith("T1w.nii.gz guides FLAIR.nii.gz, if it fits") for m in log.messages)
 
 
 def test_a_mask_a_result_and_what_is_shut_out_guide_nothing(tmp_path):

@@ -64,7 +64,6 @@ TIMES = [60.0 * (k % 3) + k for k in range(COUNT)]
         ({"SliceTiming": TIMES[::-1], "SliceEncodingDirection": "k-"}, SAID),
         ({"SliceTiming": TIMES, "SliceEncodingDirection": "j"}, ""),
         ({"SliceTiming": [*TIMES, 12.0]}, ""),
-        ({"SliceTiming": [0.0] * COUNT}, ""),
         ({"SliceTiming": "interleaved"}, ""),
         ({"SliceTiming": ["a", *TIMES[1:]]}, ""),
         ({}, ""),

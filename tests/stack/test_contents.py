@@ -21,6 +21,7 @@ SCANS = {"phantom": np.where(INSIDE, 500 + 900 * TISSUE + 20 * NOISE, 0), "head"
 SCANS["in noise"] = abs(SCANS["phantom"] + 15 * NOISE)
 OTHERS = {  # name -> voxels, and the verdict
     "mask": (INSIDE, "none", "few"),
+    "three tissues": (INSIDE * (2 + np.rint(8 * TISSUE).clip(-1, 2)), "none", "few"),
     "labels": (LABELS, "none", "labels"),
     "lesions": (np.where(RADIUS < 4, 1 + TISSUE, 0), "none", "sparse"),
     "field": (gaussian_filter(NOISE, 12), "none", "field"),
