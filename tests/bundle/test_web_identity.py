@@ -4,8 +4,6 @@ import json
 
 from benchmarks.names import layouts
 from scripts.inputs.bids import sidecar_value
-from scripts.inputs.kinds import remark_on
-from scripts.inputs.names import contrast_of, words
 from scripts.inputs.scan import Scan, heads
 from tests.bundle.test_web import exported, head, javascript, pytestmark
 from tests.corpus.situations import NAMES, bids, nifti
@@ -27,6 +25,7 @@ OF_NAMES = """
 def test_names_say_the_same_as_to_the_command(tmp_path):
     every = [list(layout) for layout in layouts(60)] + [people.replace("|", "").split() for people in PEOPLE]
     every += [["sub-km01_ses-post_T1w", "sub-km01_ses-pre_ce-gd_T1w", "sub-1_acq-x_mask"], [*NAMES]]
+    every += [["AxT2", "FLAIRax", "T2增强T1", "Ünï_T2w", "Mu\u0308ller-T1", "3DT1_SPACE", "a.b c+d T2*", "t2_knee"]]
     (tmp_path / "names.json").write_text(json.dumps(every))
     for k, (layout, said) in enumerate(zip(every, javascript(OF_NAMES, tmp_path / "names.json"), strict=True)):
         paths = [tmp_path / str(k) / f"{name}.nii.gz" for name in layout]
@@ -41,26 +40,6 @@ def test_names_say_the_same_as_to_the_command(tmp_path):
             assert (own["shows"], own["session"], own["agent"]) == (shows, one.session, one.agent), scan.name
             assert (own["stated"], own["words"]) == ([*one.stated], [*one.words]), scan.name
         assert all(len(one) == 1 for one in pairs.values()) and len(pairs) == len({*of.values()}), layout
-
-
-def test_words_are_cut_as_the_command_cuts_them():
-    names = [
-        *NAMES,
-        "AxT2",
-        "FLAIRax",
-        "T2增强T1",
-        "Ünï_T2w",
-        "Mu\u0308ller-T1",
-        "T1D02",
-        "3DT1_SPACE",
-        "a.b c+d T2*",
-        "t2w/o",
-    ]
-    code = """
-        const [{ contrastOf, words }, { remarkOn }] = await get("inputs/names.js", "inputs/kinds.js");
-        say(JSON.parse(given[0]).map((name) => [words(name), contrastOf(name), remarkOn(name)]));"""
-    (said,) = javascript(code, json.dumps(names))
-    assert said == [[words(name), contrast_of(name), remark_on(name)] for name in names]
 
 
 FOLDERS = """

@@ -157,11 +157,9 @@ def of_vendor(group, creator, element, kind, content):
 UNFIT = {
     "a slice missing": (without(2), {}, "7_t2_tse: slices lie unevenly"),
     "a tilted line": (list, {"step": [0, 0.5, 4.8]}, "7_t2_tse: slices lie unevenly"),
-    "CT": (list, {"Modality": "CT"}, "not MR: the modality is CT"),
     "a localizer": (list, {"ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]}, "a localizer"),
     "a phase image of GE's": (of_vendor(0x43, "GEMS_PARM_01", 0x2F, "SS", 1), {}, "phase, real or imaginary images"),
     "diffusion of GE's": (of_vendor(0x43, "GEMS_PARM_01", 0x39, "IS", ["1000000800", "8"]), {}, "a diffusion series"),
-    "diffusion of Philips'": (of_vendor(0x2001, "Philips Imaging DD 001", 3, "FL", 800.0), {}, "a diffusion series"),
     "nothing but padding": (
         list,
         {"PixelPaddingValue": 0, "PixelPaddingRangeLimit": 9999},
