@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import Timeout
 
 from scripts.errors import InputError, logger  # `command` has put the bundle on the path
@@ -18,6 +19,7 @@ STATES = dict(received="waiting", working="being rebuilt", sending="to be sent",
 LATER = ("sending", "done", "aside")
 REASON = "reason.txt"
 PATIENT = ["PatientID", "PatientName"]
+LARGE = 0.8  # of the largest area of tissue; slices at the end of a whole head have less
 
 
 def _fsync(folder: Path) -> None:
@@ -25,6 +27,16 @@ def _fsync(folder: Path) -> None:
     opened = os.open(folder, os.O_RDONLY)
     os.fsync(opened)
     os.close(opened)
+
+
+def _ends_in_tissue(frames: Any) -> bool:
+    """Whether a stack of `headers.Frame` ends where tissue is nearly as large as at its largest, as if it were cut."""
+    from scripts.inputs.dicom.pixels import blocks
+    from scripts.stack.tissue import TISSUE
+
+    slices = blocks(frames)
+    areas = [int(one.sum()) for one in slices > TISSUE * max(np.percentile(one, 99) for one in slices)]
+    return max(areas[0], areas[-1]) > LARGE * max(areas)
 
 
 class Spool:
@@ -89,12 +101,11 @@ class Spool:
 
     def may_grow(self, name: str) -> bool:
         """Whether slices of a received UID may still be on their way: its stack ends where tissue is still large."""
-        from scripts.inputs.dicom.pixels import ends_in_tissue
         from scripts.inputs.dicom.select import find_series  # here: they take seconds
 
         try:
             found = find_series(self.path / "received" / name)
-            return any(ends_in_tissue(one.frames) for one in found if not one.skipped)
+            return any(_ends_in_tissue(one.frames) for one in found if not one.skipped)
         except Exception:  # noqa: BLE001  # what is broken is put aside when its turn comes
             return False
 

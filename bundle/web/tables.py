@@ -34,7 +34,6 @@ MODULES = (  # whose constants the page shares
         "inputs.examination",
         "inputs.kinds",
         "inputs.headers",
-        "inputs.dicom.pixels",
         "inputs.dicom.places",
         "inputs.dicom.policies",
         "inputs.dicom.select",

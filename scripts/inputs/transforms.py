@@ -85,18 +85,6 @@ def _without_nan(volume: MetaTensor, name: str) -> MetaTensor:
     return MetaTensor(array, affine=volume.affine, meta=grid.meta_without_affine(volume))
 
 
-class UnitIntensityd(MapTransform):
-    """Maps intensities of tissue to [0, 1], as `StackInferer` maps them to [-1, 1]; others are cut off."""
-
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        result = dict(data)
-        for key in self.key_iterator(result):
-            check_finite(result[key], grid.name_of(result[key], "the volume"))
-            tissue_range = intensity_range(result[key])
-            result[key] = (tissue_range.to_unit(tissue_range.tissue(result[key])) + 1) / 2
-        return result
-
-
 class SettleAcquisitiond(MapTransform):
     """Settles how each scan was acquired (`settle.settle`), logs it, and attaches it to the volume.
 

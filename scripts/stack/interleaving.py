@@ -4,7 +4,7 @@ In a right stack neighbours are the most alike, and each half shows left and rig
 docs/benchmarks_appendix.md has the figures of the real stacks that were tried.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, pairwise
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ UNEVEN = 0.3  # the least usual correlation of it that tells; noise has none
 DIMMED = 0.88  # times the others' brightness: right stacks have 0.95 and more, cross-talk leaves 0.7 to 0.8
 FEWEST = 8  # slices that tell
 NARROW = 0.125  # of the longer edge of a slice; a strip of less shows too little of a head
+ALIKE = 1.25  # times the difference of next but one slices: neighbours of one contrast differ by no more
 LEAST = 3  # slices of a part; neighbours that an order by turns parts
 TISSUE = 0.1  # of the range of tissue; brighter pixels show it
 MUCH = 0.3  # of the largest slice's tissue; slices of less say little of their neighbours
@@ -165,8 +166,29 @@ def evened(volume: Tensor, axis: int, tissue_range: IntensityRange) -> tuple[Ten
     return slices.movedim(0, axis), CROSS_TALK.format(which + 1, factor)
 
 
-def _blocks(volume: Tensor, axis: int, tissue_range: IntensityRange) -> Tensor:
-    """Means of the signal of slices in blocks, `(N, rows, columns)`."""
-    slices = tissue_range.signal(volume).movedim(axis, 0).float()
+def alike_across(slices: np.ndarray, labels: Sequence[str]) -> bool:
+    """Whether slices on both sides of a change of labels differ no more than others do.
+
+    Args:
+        slices: `(N, rows, columns)`, their means in blocks.
+        labels: of each slice, of which two differ.
+    """
+
+    def apart(i: int, j: int) -> float:
+        return float(abs(slices[i] - slices[j]).sum() / max(abs(slices[i]).sum() + abs(slices[j]).sum(), 1e-9))
+
+    across = [k for k in range(len(labels) - 1) if labels[k] != labels[k + 1]]
+    beside = [(k - 1, k + 1) for k in range(1, len(labels) - 1) if {k - 2, k - 1, k, k + 1} & set(across)]
+    own = [pair for pair in beside if labels[pair[0]] == labels[pair[1]]] or beside
+    here = np.mean([apart(k, k + 1) for k in across])
+    return bool(here <= ALIKE * np.mean([apart(*pair) for pair in own]))
+
+
+def block_means(slices: Tensor) -> Tensor:
+    """Means of slices, `(N, rows, columns)`, in at most `BLOCKS` blocks along each edge."""
     rows, columns = (min(BLOCKS, edge) for edge in slices.shape[1:])
     return adaptive_avg_pool2d(slices[None], (rows, columns))[0]
+
+
+def _blocks(volume: Tensor, axis: int, tissue_range: IntensityRange) -> Tensor:
+    return block_means(tissue_range.signal(volume).movedim(axis, 0).float())

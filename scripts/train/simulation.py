@@ -11,9 +11,21 @@ from monai.transforms import CenterSpatialCrop, MapTransform
 
 from ..stack import grid
 from ..stack.acquisition import SLR, Acquisition
-from ..stack.intensity import intensity_range
+from ..stack.intensity import check_finite, intensity_range
 from ..stack.noise import Noise, band_limited, with_noise
 from ..stack.profile import acquire
+
+
+class UnitIntensityd(MapTransform):
+    """Maps intensities of tissue to [0, 1], as `StackInferer` maps them to [-1, 1]; others are cut off."""
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        result = dict(data)
+        for key in self.key_iterator(result):
+            check_finite(result[key], grid.name_of(result[key], "the volume"))
+            tissue_range = intensity_range(result[key])
+            result[key] = (tissue_range.to_unit(tissue_range.tissue(result[key])) + 1) / 2
+        return result
 
 
 class Simulated(MapTransform):

@@ -11,6 +11,8 @@ from pydicom import Dataset, uid
 
 from drift_mri.spool import Spool
 from scripts.errors import InputError
+from tests.corpus.situations import head
+from tests.dicom_files import mr_slices
 from tests.node.peers import file_of, in_syntax, thick
 
 
@@ -29,6 +31,14 @@ def test_one_name_in_two_spellings_or_left_out_is_one_patient(name, tmp_path):
     for image in [*thick()[:2], *thick(PatientName=name)[2:4], *thick(PatientName=None)[4:]]:
         spool.keep("1.2.3.1", image.SOPInstanceUID, file_of(image))
     assert spool.patients("received", "1.2.3.1") == 1
+
+
+@pytest.mark.parametrize(("count", "may_grow"), [(12, False), (8, True)])
+def test_a_whole_head_ends_in_little_tissue_and_a_part_of_it_in_much(count, may_grow, tmp_path):
+    spool = Spool(tmp_path / "spool")
+    for image in mr_slices(head().astype(np.uint16)[..., :count], spacing=5.0):
+        spool.keep("1.2.3.1", image.SOPInstanceUID, file_of(image))
+    assert spool.may_grow("1.2.3.1") == may_grow
 
 
 SYNTAXES = [

@@ -5,12 +5,11 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from scripts.inputs.transforms import UnitIntensityd
 from scripts.stack import grid
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.profile import acquire
-from scripts.train.simulation import Simulated, simulate
+from scripts.train.simulation import Simulated, UnitIntensityd, simulate
 from tests.volumes import head, random_affine
 
 

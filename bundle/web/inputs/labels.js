@@ -1,11 +1,11 @@
 /** Labels that programs change within a stack: images that are one whatever these say, and pixels that show one contrast, see scripts/inputs/dicom/{stacks,pixels}.py. */
 import constants from "../model/constants.js";
 import { refuse } from "../errors.js";
-import { blockMeans } from "../stack/interleaving.js";
+import { blockMeans, isAlike } from "../stack/interleaving.js";
 
 /** @typedef {import("dicom-parser").DataSet} DataSet */
 
-const { ALIKE, BLOCKS } = constants.pixels;
+const { BLOCKS } = constants.interleaving;
 const { SAME_VALUE } = constants.stacks;
 const { MIN_SLICES } = constants.grid;
 const { EVEN, SPACING_TOLERANCE } = constants.places;
@@ -56,22 +56,4 @@ export function alikeAcross(volume, places, headers, said) {
 function several(labels) {
   const values = [...new Set(labels.filter(Boolean).map(Number))].sort((a, b) => a - b);
   return values.filter((one, k) => k === 0 || one > SAME_VALUE * values[k - 1]);
-}
-
-/** Whether slices on both sides of a change of labels differ no more than others do. @type {(blocks: Float32Array[], labels: string[]) => boolean} */
-function isAlike(blocks, labels) {
-  const apart = (/** @type {number} */ i, /** @type {number} */ j) => {
-    let [difference, sum] = [0, 0];
-    blocks[i].forEach((x, k) => {
-      difference += Math.abs(x - blocks[j][k]);
-      sum += Math.abs(x) + Math.abs(blocks[j][k]);
-    });
-    return difference / Math.max(sum, 1e-9);
-  };
-  const across = [...labels.keys()].slice(1).filter((k) => labels[k - 1] !== labels[k]).map((k) => k - 1);
-  const near = [...labels.keys()].slice(1, -1).filter((k) => [k - 2, k - 1, k, k + 1].some((one) => across.includes(one)));
-  const own = near.filter((k) => labels[k - 1] === labels[k + 1]);
-  const mean = (/** @type {number[]} */ all) => all.reduce((sum, x) => sum + x, 0) / all.length;
-  const others = (own.length ? own : near).map((k) => apart(k - 1, k + 1));
-  return mean(across.map((k) => apart(k, k + 1))) <= ALIKE * mean(others);
 }

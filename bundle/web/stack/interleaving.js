@@ -5,7 +5,7 @@ import { correlation, intensityRange, signalOf } from "./intensity.js";
 import { gainBetween, slicesOf } from "./missing.js";
 import { indexAlong, map, otherAxes } from "./volume.js";
 
-const { BACKWARDS, BLOCKS, CROSS_TALK, DIMMED, DISORDER, FEWEST, LEAST, MIRROR, MIRRORED, MUCH, NARROW, NEARER, NO_ORDER, ORDERS, RELATED, STRANGERS, TISSUE, UNEVEN } =
+const { ALIKE, BACKWARDS, BLOCKS, CROSS_TALK, DIMMED, DISORDER, FEWEST, LEAST, MIRROR, MIRRORED, MUCH, NARROW, NEARER, NO_ORDER, ORDERS, RELATED, STRANGERS, TISSUE, UNEVEN } =
   constants.interleaving;
 
 /** @typedef {{said: string, value: number, limit: number}} Clue evidence that slices lie elsewhere; told below its limit */
@@ -120,6 +120,24 @@ function blocks(volume, axis) {
   const range = intensityRange(volume);
   const { means, width } = blockMeans(signalOf(volume, range), axis, BLOCKS);
   return { slices: means, width, extent: range.high - range.low };
+}
+
+/** Whether slices on both sides of a change of labels differ no more than others do. @type {(blocks: Float32Array[], labels: string[]) => boolean} */
+export function isAlike(blocks, labels) {
+  const apart = (/** @type {number} */ i, /** @type {number} */ j) => {
+    let [difference, sum] = [0, 0];
+    blocks[i].forEach((x, k) => {
+      difference += Math.abs(x - blocks[j][k]);
+      sum += Math.abs(x) + Math.abs(blocks[j][k]);
+    });
+    return difference / Math.max(sum, 1e-9);
+  };
+  const across = [...labels.keys()].slice(1).filter((k) => labels[k - 1] !== labels[k]).map((k) => k - 1);
+  const near = [...labels.keys()].slice(1, -1).filter((k) => [k - 2, k - 1, k, k + 1].some((one) => across.includes(one)));
+  const own = near.filter((k) => labels[k - 1] === labels[k + 1]);
+  const mean = (/** @type {number[]} */ all) => all.reduce((sum, x) => sum + x, 0) / all.length;
+  const others = (own.length ? own : near).map((k) => apart(k - 1, k + 1));
+  return mean(across.map((k) => apart(k, k + 1))) <= ALIKE * mean(others);
 }
 
 /** Means of slices in blocks, at most so many along each edge, as torch's `adaptive_avg_pool2d` bounds them; and in how many columns.

@@ -7,16 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch.nn.functional import adaptive_avg_pool2d
 
 from ...errors import InputError
-from ...stack.tissue import TISSUE
+from ...stack.interleaving import block_means
 from ..headers import Frame, intensities, numbers, read_dataset, reason
 from .places import places
-
-ALIKE = 1.25  # times the difference of next but one slices: neighbours of one contrast differ by no more
-LARGE = 0.8  # of the largest area of tissue; slices at the end of a whole head have less
-BLOCKS = 32  # along each edge of an image, whose means are compared
 
 
 def planes(frames: Sequence[Frame]) -> dict[Frame, np.ndarray]:
@@ -49,41 +44,11 @@ def _plane(stored: np.ndarray, frame: Frame) -> np.ndarray:
     return np.flip(plane, frame.flipped)
 
 
-def _blocks(frames: Sequence[Frame]) -> list[np.ndarray]:
-    """Means of blocks of the first image at each place."""
-    firsts, means = [first for first, *_ in places(frames)], []
+def blocks(frames: Sequence[Frame]) -> np.ndarray:
+    """`(n, rows, columns)`: means of blocks of the first image at each place."""
+    firsts = [first for first, *_ in places(frames)]
     found = planes(firsts)
-    for first in firsts:
-        plane = torch.from_numpy(np.nan_to_num(found[first]))
-        rows, columns = plane.shape
-        means.append(adaptive_avg_pool2d(plane[None], (min(rows, BLOCKS), min(columns, BLOCKS)))[0].numpy())
-    return means
-
-
-def ends_in_tissue(frames: Sequence[Frame]) -> bool:
-    """Whether a stack of slices ends where tissue is nearly as large as it is at its largest, as if it were cut."""
-    slices = _blocks(frames)
-    bright = TISSUE * max(float(np.percentile(one, 99)) for one in slices)
-    areas = [int((one > bright).sum()) for one in slices]
-    return max(areas[0], areas[-1]) > LARGE * max(areas)
-
-
-def alike_across(frames: list[Frame], attribute: str) -> bool:
-    """Whether slices on both sides of a change of an attribute differ no more than others do."""
-    try:
-        slices = _blocks(frames)
-    except InputError:  # which is said when the series is read
-        return True
-    labels = [first.distinctive[attribute] for first, *_ in places(frames)]
-
-    def apart(i: int, j: int) -> float:
-        return float(abs(slices[i] - slices[j]).sum() / max(abs(slices[i]).sum() + abs(slices[j]).sum(), 1e-9))
-
-    across = [k for k in range(len(labels) - 1) if labels[k] != labels[k + 1]]
-    beside = [(k - 1, k + 1) for k in range(1, len(labels) - 1) if {k - 2, k - 1, k, k + 1} & set(across)]
-    own = [pair for pair in beside if labels[pair[0]] == labels[pair[1]]] or beside
-    here = np.mean([apart(k, k + 1) for k in across])
-    return bool(here <= ALIKE * np.mean([apart(*pair) for pair in own]))
+    return block_means(torch.from_numpy(np.nan_to_num([found[first] for first in firsts]))).numpy()
 
 
 def copies(frames: list[Frame]) -> bool:

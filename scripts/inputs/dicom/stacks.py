@@ -4,17 +4,19 @@ Labels that programs change split no stack.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, combinations, pairwise
 from typing import TypeVar
 
 import numpy as np
 
-from ...errors import few
+from ...errors import InputError, few
 from ...stack import grid
+from ...stack.interleaving import alike_across
 from .. import kinds
 from ..headers import CONTRAST, DISTINCTIVE, LABELS, UNSAID, Frame, numbers, patient, value
-from .pixels import alike_across, copies
+from .pixels import blocks, copies
 from .places import gaps, multiples, places, spacing
 from .policies import PHILIPS_COUNT
 
@@ -218,9 +220,11 @@ def _labels(frames: list[Frame]) -> tuple[str | None, str | None]:
     if not differ:
         return None, None
     said = " and ".join(f"{len(different(frames, name))} {LABELS[name]}" for name in differ)
-    if all(alike_across(frames, name) for name in differ):
-        return f"slices have {said}: they are joined, since their pixels are of one contrast.", None
-    return None, f"slices have {said}, and their pixels are of several contrasts. Export the series again"
+    with suppress(InputError):  # which is said when the series is read
+        slices, firsts = blocks(frames), [first for first, *_ in places(frames)]
+        if not all(alike_across(slices, [one.distinctive[name] for one in firsts]) for name in differ):
+            return None, f"slices have {said}, and their pixels are of several contrasts. Export the series again"
+    return f"slices have {said}: they are joined, since their pixels are of one contrast.", None
 
 
 def _not_one(frames: list[Frame], longest_part: bool) -> str | None:

@@ -13,11 +13,9 @@ from pydicom import Dataset, uid
 
 from scripts.errors import InputError
 from scripts.inputs.dicom import find_series, read_headers, read_series
-from scripts.inputs.dicom.pixels import ends_in_tissue
 from scripts.inputs.exclusion import needless
 from scripts.outputs.dicom import write_series
 from scripts.stack import grid
-from tests.corpus.situations import head
 from tests.dicom_files import (
     ONE_MORE_AXIAL,
     ORIENTATIONS,
@@ -274,12 +272,6 @@ def test_pydicoms_remarks_are_not_passed_on(tmp_path, voxels, recwarn, caplog):
     write_series(tmp_path / "sr", volume.dataobj, volume.affine, source, "1.0", "key")
     assert not list(recwarn) and all(record.name == "drift" for record in caplog.records)
     assert logging.getLogger("pydicom").level != logging.ERROR
-
-
-def test_a_whole_head_ends_in_little_tissue_and_a_part_of_it_in_much(tmp_path):
-    whole = taken(save(tmp_path / "whole", mr_slices(head().astype(np.uint16), spacing=5.0)))[0]
-    part = taken(save(tmp_path / "part", mr_slices(head().astype(np.uint16)[..., :8], spacing=5.0)))[0]
-    assert not ends_in_tissue(whole.frames) and ends_in_tissue(part.frames)
 
 
 @pytest.mark.parametrize("kind", [uid.RawDataStorage, uid.SecondaryCaptureImageStorage, "1.3.12.2.1107.5.9.1"])
