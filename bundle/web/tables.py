@@ -23,6 +23,7 @@ MODULES = (  # whose constants the page shares
         "stack.trace",
         "stack.missing",
         "stack.interleaving",
+        "stack.planes",
     ),
     *("stack.spectra", "stack.brightness", "stack.noise", "stack.slices", "stack.contents"),
     *(
@@ -34,7 +35,6 @@ MODULES = (  # whose constants the page shares
         "inputs.examination",
         "inputs.kinds",
         "inputs.headers",
-        "inputs.dicom.places",
         "inputs.dicom.policies",
         "inputs.dicom.select",
         "inputs.dicom.stacks",

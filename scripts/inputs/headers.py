@@ -10,7 +10,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,8 @@ from pydicom.pixels import apply_modality_lut
 from pydicom.sr.codedict import codes
 from pydicom.sr.coding import snomed_mapping
 from pydicom.tag import Tag
+
+from ..stack.planes import Plane
 
 GZIP = b"\x1f\x8b"  # first bytes of a gzipped file
 MOST_BYTES = 2**28  # that a packed file is unpacked to; more is no image, but would fill the memory
@@ -67,8 +69,8 @@ LABELS = {  # attributes that may differ within a stack of one contrast, which i
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Frame:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Frame(Plane):
     """The header of one image. Numbers that it lacks, as unfit images may, are NaN.
 
     Attributes:
@@ -78,12 +80,6 @@ class Frame:
         shows: why it shows no anatomy of a head; None if it may.
         header: its attributes that were read.
         distinctive: value of each of `DISTINCTIVE` and `LABELS`, as text.
-        shape: rows, columns.
-        position: `(3,)`, of the first pixel's centre, LPS, mm.
-        plane: `(8,)`: directions of a row and of a column, LPS; mm between rows, mm between columns.
-        normal: `(3,)`, of the plane.
-        thickness: of the slice, mm.
-        flipped: axes of the image, of rows and columns, along which its pixels are read backwards.
     """
 
     image: tuple[Path, int]
@@ -92,12 +88,6 @@ class Frame:
     shows: str | None
     header: Dataset
     distinctive: dict[str, str]
-    shape: tuple[int, int]
-    position: np.ndarray
-    plane: np.ndarray
-    normal: np.ndarray
-    thickness: float
-    flipped: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, header: Dataset, image: tuple[Path, int], unfit: str | None = None, shows: str | None = None) -> Self:
@@ -123,22 +113,6 @@ class Frame:
             plane=np.concatenate([row, column, spacing]),
             normal=normal,
             thickness=float(numbers(header, "SliceThickness", 1)[0]),
-        )
-
-    def stored_as(self, other: "Frame") -> "Frame":
-        """The frame as read from the side from which another one is stored; geometry is of the new first pixel."""
-        directions, theirs = self.plane[:6].reshape(2, 3), other.plane[:6].reshape(2, 3)
-        back = (directions * theirs).sum(1) < 0
-        if not back.any():
-            return self
-        lengths = self.plane[[7, 6]] * (np.array(self.shape[::-1]) - 1)  # of a row, of a column
-        signs = np.where(back, -1.0, 1.0)[:, None]
-        return replace(
-            self,
-            position=self.position + (back * lengths) @ directions,
-            plane=np.concatenate([(directions * signs).ravel(), self.plane[6:]]),
-            normal=self.normal * signs.prod(),
-            flipped=tuple(1 - k for k in (0, 1) if back[k]),  # a row runs along the columns' numbers
         )
 
 

@@ -8,7 +8,7 @@ import { blockMeans, isAlike } from "../stack/interleaving.js";
 const { BLOCKS } = constants.interleaving;
 const { SAME_VALUE } = constants.stacks;
 const { MIN_SLICES } = constants.grid;
-const { EVEN, SPACING_TOLERANCE } = constants.places;
+const { EVEN, SPACING_TOLERANCE } = constants.planes;
 /** @type {Record<string, string>} */
 const LABELS = constants.headers.LABELS;
 const PLACED = ["x00200032", "x00200037"]; // position and orientation

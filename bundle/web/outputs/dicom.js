@@ -111,7 +111,7 @@ function references(headers, purpose) {
 /** Frames of images, one at each place, in the order of the slices. @type {(images: NamedBytes[]) => ({header: Attributes, frame: number} & ReturnType<typeof placeOf>)[]} */
 function slicesOf(images) {
   const frames = images.flatMap(({ bytes }) => framesOf(bytes).map((header, k) => ({ header, frame: k + 1, ...placeOf(header) }))).sort((a, b) => a.at - b.at);
-  return frames.filter(({ at }, k) => k === 0 || at - frames[k - 1].at >= constants.places.SAME_PLACE);
+  return frames.filter(({ at }, k) => k === 0 || at - frames[k - 1].at >= constants.planes.SAME_PLACE);
 }
 
 /** Says in a header what guided, and names its images as sources of a purpose of their own. @type {(common: Attributes, guide: Found, slices: {header: Attributes, frame: number}[]) => void} */

@@ -10,8 +10,8 @@ import torch
 
 from ...errors import InputError
 from ...stack.interleaving import block_means
+from ...stack.planes import places
 from ..headers import Frame, intensities, numbers, read_dataset, reason
-from .places import places
 
 
 def planes(frames: Sequence[Frame]) -> dict[Frame, np.ndarray]:

@@ -11,9 +11,9 @@ from ...errors import InputError, logger
 from ...stack import grid
 from ...stack.intensity import without_signal
 from ...stack.packages import by_times
+from ...stack.planes import EVEN, SAME_PLACE, along, multiples, pitch, places, tolerance
 from ..headers import Frame, classic_headers, numbers, quiet, read_dataset, value
 from .pixels import named, planes
-from .places import EVEN, SAME_PLACE, along, multiples, pitch, places, tolerance
 from .policies import ACQUIRED
 from .select import Series
 

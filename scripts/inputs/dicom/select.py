@@ -14,10 +14,10 @@ from tqdm import tqdm
 
 from ...errors import InputError, few, logger
 from ...files import ends_as, walk
+from ...stack.planes import spacing
 from .. import headers, kinds
 from ..headers import DISTINCTIVE, LABELS, Frame, classic_headers, first_reason, quiet, read_dataset, reason
 from . import policies
-from .places import spacing
 from .stacks import acquisitions, lost, stacks
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")

@@ -14,15 +14,13 @@ import numpy as np
 from ...errors import InputError, few
 from ...stack import grid
 from ...stack.interleaving import alike_across
+from ...stack.planes import gaps, multiples, one_grid, places, spacing, torn
 from .. import kinds
 from ..headers import CONTRAST, DISTINCTIVE, LABELS, UNSAID, Frame, numbers, patient, value
 from .pixels import blocks, copies
-from .places import gaps, multiples, places, spacing
 from .policies import PHILIPS_COUNT
 
 MAX_VOLUMES = 8  # more at one place are a dynamic, functional or diffusion series
-SAME_PLANE = 0.5  # pixels by which planes may lie apart in the field of view, besides a turn of `grid.MAX_SHEAR`
-NEARLY_PARALLEL = 5  # degrees between slices that may be of one stack, were they not turned
 OVERLAP = 0.6  # of the thickness: slices that lie nearer to each other are of two stacks
 COUNTS = {  # of the images of an acquisition, for people: attribute
     "ImagesInAcquisition": "ImagesInAcquisition",
@@ -53,7 +51,7 @@ def stacks(frames: list[Frame], longest_part: bool) -> Iterator[tuple[list[Frame
             fit = []
         else:
             yield unfit, why, ""
-    alike = grouped(fit, lambda frame, others: _one_grid(frame.stored_as(others[0]), others[0]))
+    alike = grouped(fit, lambda frame, others: one_grid(frame.stored_as(others[0]), others[0]))
     parallel = [[frame.stored_as(group[0]) for frame in group] for group in alike]
     large = [stack for stack in parallel if len(stack) >= grid.MIN_SLICES]
     why = f"mixed orientations or matrices: {len(parallel)} in one series"
@@ -62,11 +60,11 @@ def stacks(frames: list[Frame], longest_part: bool) -> Iterator[tuple[list[Frame
     if cosine < np.cos(np.pi / 4):  # more than 45 degrees apart
         yield list(chain(*parallel)), f"{why}, as in a localizer", ""
         return
-    torn = [stack for stack in parallel if any(_torn(stack, other) for other in parallel if other is not stack)]
-    if torn:
+    parts = [stack for stack in parallel if any(torn(stack, other) for other in parallel if other is not stack)]
+    if parts:
         turned = f"turns of more than {grid.MAX_SHEAR} degrees or other pixels"
-        yield list(chain(*torn)), f"{why}, which make one stack but for {turned}. Export the series again", ""
-    for stack in (stack for stack in parallel if stack not in torn):
+        yield list(chain(*parts)), f"{why}, which make one stack but for {turned}. Export the series again", ""
+    for stack in (stack for stack in parallel if stack not in parts):
         volumes = _volumes(stack)
         if len(volumes) > MAX_VOLUMES:
             yield stack, f"{len(volumes)} volumes at one place: a dynamic, functional or diffusion series", ""
@@ -81,7 +79,7 @@ def acquisitions(series: Sequence[list[Frame]]) -> list[list[Frame]]:
     joined = []
     for frames in series:
         first = frames[0]
-        if all(not _reason(frame) and _one_grid(frame, first) for frame in frames):
+        if all(not _reason(frame) and one_grid(frame, first) for frame in frames):
             whose = patient(first.header), first.distinctive["StudyInstanceUID"], first.shape
             candidates.setdefault(whose, []).append(frames)
         else:
@@ -122,13 +120,13 @@ def _one_series(frames: list[Frame], others: Sequence[list[Frame]]) -> bool:
     """Whether images under a series UID for each may be of one stack."""
     every = [*chain(*others), *frames]
     described = {str(frame.header.get("SeriesDescription")) for frame in every}
-    return len(described) == 1 and _one_grid(frames[0], every[0]) and not _contrasts(every)
+    return len(described) == 1 and one_grid(frames[0], every[0]) and not _contrasts(every)
 
 
 def _one_stack(part: Sequence[Frame], other: Sequence[Frame]) -> bool:
     """Whether slices of two groups are parts of one even stack: beside each other or between each other."""
     both = [*part, *other]
-    if not _one_grid(part[0], other[0]) or _contrasts(both) or two_persons(both):
+    if not one_grid(part[0], other[0]) or _contrasts(both) or two_persons(both):
         return False
     found = places(both)
     if len(found) < grid.MIN_SLICES or len(found) < len(places(part)) + len(places(other)):
@@ -136,30 +134,6 @@ def _one_stack(part: Sequence[Frame], other: Sequence[Frame]) -> bool:
     pitch, thickness = spacing(both), float(np.nan_to_num(part[0].thickness))
     count, even = multiples(gaps(both), pitch)
     return bool((even & (count == 1)).all()) and pitch >= OVERLAP * thickness
-
-
-def _turn(frame: Frame, other: Frame) -> float:
-    """Largest angle between the rows and between the columns of two planes, in degrees."""
-    pairs = [(frame.plane[k : k + 3], other.plane[k : k + 3]) for k in (0, 3)]
-    return float(np.degrees([np.arctan2(np.linalg.norm(np.cross(a, b)), a @ b) for a, b in pairs]).max())
-
-
-def _one_grid(frame: Frame, other: Frame) -> bool:
-    """Whether two planes have one matrix and, but for rounding of their headers, one orientation and pixel spacing."""
-    if frame.shape != other.shape:
-        return False
-    apart = abs(frame.plane[6:] / other.plane[6:] - 1) * frame.shape  # pixels, at the far edges
-    return _turn(frame, other) <= grid.MAX_SHEAR and bool(apart.max() <= SAME_PLANE)
-
-
-def _torn(stack: list[Frame], other: list[Frame]) -> bool:
-    """Whether two groups of slices are parts of one stack: nearly parallel, and between or beside each other."""
-    if stack[0].shape != other[0].shape or _turn(stack[0], other[0]) > NEARLY_PARALLEL:
-        return False
-    both = [*stack, *other]
-    if min(len(stack), len(other)) < grid.MIN_SLICES:
-        return len(places(both)) == len(places(stack)) + len(places(other))
-    return 1.5 * spacing(both) < max(spacing(stack), spacing(other))
 
 
 def _volumes(frames: list[Frame], attributes: Sequence[str] = DISTINCTIVE) -> list[list[Frame]]:
