@@ -7,9 +7,10 @@ import { isMainThread, parentPort, Worker } from "node:worker_threads";
 import { expose, wrap } from "comlink";
 import endpoint from "comlink/dist/esm/node-adapter.mjs";
 import { InputError, reason, refuse } from "./errors.js";
-import { writeNifti } from "./inputs/nifti.js";
-import { findScans, guideOf, only, sha256, taken, thickOf } from "./inputs/readers.js";
+import { sha256 } from "./files.js";
+import { findScans, guideOf, taken, thickOf } from "./inputs/readers.js";
 import { writeDicom } from "./outputs/dicom.js";
+import { writeNifti } from "./outputs/nifti.js";
 import { describe, facts, keyOf } from "./outputs/record.js";
 import { place } from "./rebuild/guide.js";
 import { rebuild } from "./rebuild/inferer.js";
@@ -62,6 +63,13 @@ function threads(text) {
   return Number(text);
 }
 
+/** The only one of the scans that were found. @type {(found: import("./inputs/readers.js").Found[]) => import("./inputs/readers.js").Found} */
+function only(found) {
+  const names = found.map(({ scan }) => scan.name).join(", ");
+  refuse(found.length > 1, `${found.length} scans were found: ${names}: expected one. Give it alone.`);
+  return found[0];
+}
+
 async function main() {
   const options = { slice_thickness: value, target_thickness: value, slice_axis: value, noise: value, sharp: flag, guide: value, check: flag, threads: value };
   const { values, positionals } = parseArgs({ options, allowPositionals: true });
@@ -92,7 +100,7 @@ async function main() {
     const beside = values.guide === undefined ? undefined : guideOf(found, await read(values.guide, out));
     const guide = beside && (await place(await taken(beside), scan, acquisition, networks));
     const result = await rebuild(scan, acquisition, networks, undefined, guide, sharp);
-    const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, await sha256(found, beside), guide);
+    const record = describe(scan, acquisition, result, `Node ${process.version}, onnxruntime-web`, await sha256([...found.files, ...(beside?.files ?? [])]), guide);
     const made = await (/zip$/i.test(out) ? writeDicom(result, found.files, keyOf(record), found.part, record.Warnings, beside) : writeNifti(result.volume, result.affine, scan.header));
     await writing(out, () => writeWhole({ [out]: made, [out.replace(ENDING, ".json")]: `${JSON.stringify(record, null, 1)}\n` }));
   } finally {

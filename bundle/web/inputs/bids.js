@@ -1,17 +1,10 @@
 /** BIDS as a source: the dataset that a file belongs to, and the facts of its sidecars, see scripts/inputs/bids.py. */
 import constants from "../model/constants.js";
 import { InputError, reason } from "../errors.js";
+import { folderOf, stem } from "../files.js";
 
 const { DESCRIPTION, ELSEWHERE } = constants.bids;
 const { NOT_MAGNITUDE, WEIGHTED } = constants.kinds;
-
-export const NIFTI = /\.nii(\.gz)?$/i;
-
-/** A name without the ending of NIfTI. @type {(name: string) => string} */
-export const stem = (name) => name.replace(NIFTI, "");
-
-/** The folder that a file lies in; empty where it is not known. @type {(file: NamedBytes) => string} */
-export const folderOf = ({ path = "" }) => path.split("/").slice(0, -1).join("/");
 
 /** @type {(folder: string, above: string) => boolean} */
 const isWithin = (folder, above) => !above || `${folder}/`.startsWith(`${above}/`);

@@ -1,7 +1,7 @@
 /** Whose head a scan shows and by which contrast: the tables of scripts/inputs/{identity,names}.py. */
 import constants from "../model/constants.js";
 import { filled, g } from "../errors.js";
-import { stem } from "./bids.js";
+import { stem } from "../files.js";
 import { remarkOn } from "./kinds.js";
 import { contrastOf, firstToken, placeOf, words } from "./names.js";
 

@@ -1,9 +1,9 @@
-/** NIfTI files, read as nibabel reads them and written as it writes them. */
-import { mat3, quat } from "gl-matrix";
+/** NIfTI files, read as nibabel reads them. */
 import * as nifti from "nifti-reader-js";
 import constants from "../model/constants.js";
 import { InputError, filled, g, reason, refuse } from "../errors.js";
-import { shearAngle, voxelSpacing } from "../stack/grid.js";
+import { unpacked } from "../files.js";
+import { isFlat, shearAngle, voxelSpacing } from "../stack/grid.js";
 import { percentile } from "../stack/intensity.js";
 import { indexAlong, reorder, strides } from "../stack/volume.js";
 
@@ -18,31 +18,6 @@ const KINDS = {
 const COMPLEX = { 32: "complex64", 1792: "complex128" };
 /** @type {Record<number, string>} */
 const UNITS = { 1: "meter", 3: "micron" };
-
-/** Bytes that a packed file may unpack to: more would fill the memory of a tab. */
-export const MOST_UNPACKED = 2 ** 30;
-
-/** Bytes through streams such as the browser's own (de)compressors. @type {(bytes: Uint8Array, ...by: any[]) => Promise<Uint8Array>} */
-async function through(bytes, ...by) {
-  const stream = by.reduce((one, next) => one.pipeThrough(next), new Blob([/** @type {any} */ (bytes)]).stream());
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
-
-/** What is compressed in a file. Browsers blame a network that nobody asked. @type {(bytes: Uint8Array) => Promise<Uint8Array>} */
-async function unpacked(bytes) {
-  let size = 0;
-  const bound = new TransformStream({
-    transform(part, control) {
-      if ((size += part.length) > MOST_UNPACKED) throw new Error();
-      control.enqueue(part);
-    },
-  });
-  try {
-    return await through(bytes, new DecompressionStream("gzip"), bound);
-  } catch {
-    throw new Error(size > MOST_UNPACKED ? `it unpacks to more than ${MOST_UNPACKED >> 20} MB` : "its compressed content is cut or broken");
-  }
-}
 
 /** @type {(file: NamedBytes) => Promise<{header: nifti.NIFTI1 | nifti.NIFTI2, plain: Uint8Array}>} */
 async function open({ name, bytes }) {
@@ -118,12 +93,6 @@ function isWrapped(data, shape) {
   return 2 * far > through;
 }
 
-/** @type {(affine: Affine) => number} */
-const determinant = (affine) => mat3.determinant(/** @type {any} */ (affine.slice(0, 3).flatMap((row) => row.slice(0, 3))));
-
-/** Whether an affine brings voxels onto a plane, or nowhere. @type {(affine: Affine) => boolean} */
-const isFlat = (affine) => !(Math.abs(determinant(affine)) >= 1e-9);
-
 /** Gives a header its qform where its sform is none of the scanner's, and says so. @type {(h: nifti.NIFTI1 | nifti.NIFTI2) => string[]} */
 function onAGrid(header) {
   const [sform, qform] = [header.affine, header.getQformMat()].map((affine) => /** @type {Affine} */ (affine.slice(0, 3)));
@@ -158,27 +127,4 @@ function keptFields(header) {
   const [sform, qform] = [header.affine.slice(0, 3).flat(), header.getQformMat().slice(0, 3).flat()];
   const apart = sform_code > 0 && sform.some((x, k) => Math.abs(x - qform[k]) > 1e-3 + 1e-5 * Math.abs(x));
   return { sform_code, qform_code: apart ? sform_code : qform_code, dim_info, xyzt_units };
-}
-
-/** A compressed NIfTI-1 file of a volume. @type {(volume: Volume, affine: Affine, kept: Scan["header"]) => Promise<Uint8Array>} */
-export async function writeNifti(volume, affine, { sform_code, qform_code, dim_info, xyzt_units }) {
-  const [made, edges] = [new nifti.NIFTI1(), voxelSpacing(affine)];
-  const columns = edges.map((edge, k) => affine.map((row) => row[k] / edge));
-  const mirrored = determinant(affine) < 0 ? -1 : 1;
-  const rotation = /** @type {any} */ ([...columns[0], ...columns[1], ...columns[2].map((x) => x * mirrored)]);
-  const turn = quat.fromMat3(quat.create(), rotation);
-  const [quatern_b, quatern_c, quatern_d] = [...turn].map((x) => x * (turn[3] < 0 ? -1 : 1));
-  const [[qoffset_x, qoffset_y, qoffset_z], code] = [affine.map((row) => row[3]), Math.max(sform_code, qform_code)];
-  Object.assign(made, {
-    ...{ littleEndian: true, dims: [3, ...volume.shape, 1, 1, 1, 1], datatypeCode: 16, numBitsPerVoxel: 32 },
-    ...{ pixDims: [mirrored, ...edges, 1, 1, 1, 1], vox_offset: 352, scl_slope: 1, scl_inter: 0, magic: "n+1\0" },
-    ...{ xyzt_units: 2 | ((xyzt_units & 7) === 2 ? xyzt_units & 56 : 8), affine: [...affine, [0, 0, 0, 1]], dim_info },
-    ...{ sform_code: sform_code || code, qform_code: qform_code || code, description: "", aux_file: "", intent_name: "" },
-    ...{ quatern_b, quatern_c, quatern_d, qoffset_x, qoffset_y, qoffset_z },
-  });
-  const voxels = reorder(volume, [2, 1, 0]).data;
-  const file = new Uint8Array(352 + voxels.byteLength);
-  file.set(new Uint8Array(made.toArrayBuffer().slice(0, 352)));
-  file.set(new Uint8Array(voxels.buffer), 352);
-  return through(file, new CompressionStream("gzip"));
 }

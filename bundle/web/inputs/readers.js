@@ -1,16 +1,16 @@
 /** What a user gives: a NIfTI file, with its sidecar or without; DICOM images; a zip file of any of these. */
-import { unzipSync } from "fflate";
 import constants from "../model/constants.js";
-import { InputError, f, few, g, orSkip, reason, refuse } from "../errors.js";
+import { f, few, g, orSkip, refuse } from "../errors.js";
+import { NIFTI, folderOf, stem, unzip } from "../files.js";
 import { isThin } from "../stack/acquisition.js";
 import { SCAN, none, ofVoxels } from "../stack/contents.js";
 import { shearAngle, voxelSpacing } from "../stack/grid.js";
-import { NIFTI, fieldsOf, folderOf, namedNone, rootOf, rootsOf, sidecarsOf, stem } from "./bids.js";
+import { fieldsOf, namedNone, rootOf, rootsOf, sidecarsOf } from "./bids.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
 import { ofFile } from "./identity.js";
 import { judged, localizer, ofIntent, ofSidecar, sidecar, withoutNan } from "./kinds.js";
-import { MOST_UNPACKED, readNifti } from "./nifti.js";
+import { readNifti } from "./nifti.js";
 
 const { MAX_SPACING, MAX_SHEAR } = constants.grid;
 
@@ -85,41 +85,11 @@ export function guideOf(own, found) {
   return other;
 }
 
-/** The only one of the scans that were found. @type {(found: Found[]) => Found} */
-export function only(found) {
-  const names = found.map(({ scan }) => scan.name).join(", ");
-  refuse(found.length > 1, `${found.length} scans were found: ${names}: expected one. Give it alone.`);
-  return found[0];
-}
-
 /** A scan that can be rebuilt. @type {(found: Found) => Promise<Scan>} */
 export async function taken({ scan, files }) {
   const volume = withoutNan(scan.volume);
   check({ ...scan, volume });
   return { ...scan, volume, sources: files.map(({ name, path }) => path ?? name) };
-}
-
-/** Hash of the content of the files that were given, a scan's and then its guide's. @type {(found: Found, guide?: Found) => Promise<string | null>} */
-export async function sha256({ files }, guide) {
-  if (!globalThis.crypto?.subtle) return null; // of pages that come by https alone
-  const all = await new Blob([...files, ...(guide?.files ?? [])].map(({ bytes }) => /** @type {any} */ (bytes))).arrayBuffer();
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", all));
-  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
-/** @type {(file: NamedBytes) => NamedBytes[]} */
-function unzip({ name, path: whole = name, bytes }) {
-  try {
-    let size = 0;
-    const filter = (/** @type {{originalSize: number}} */ { originalSize }) => {
-      refuse((size += originalSize) > MOST_UNPACKED, `${name} unpacks to more than ${MOST_UNPACKED >> 20} MB. Give a part of it.`);
-      return true;
-    };
-    return Object.entries(unzipSync(bytes, { filter })).map(([path, inside]) => ({ name: path.split("/").at(-1) ?? "", path: `${whole}/${path}`, bytes: inside }));
-  } catch (error) {
-    if (error instanceof InputError) throw error;
-    throw new InputError(`${name} cannot be unpacked (${reason(error)}). Pack it again.`);
-  }
 }
 
 /** What a volume shows: standards settle, voxels decide what these leave open. @type {(scan: ReadScan, fields: Record<string, any>, hasB: boolean) => import("../stack/contents.js").Verdict} */

@@ -2,10 +2,11 @@
 import { expose, wrap } from "comlink";
 import constants from "../model/constants.js";
 import { refuse } from "../errors.js";
-import { writeNifti } from "../inputs/nifti.js";
+import { sha256 } from "../files.js";
 import { seen } from "../inputs/examination.js";
-import { checkLone, findScans, guideOf, sha256, taken, thickOf } from "../inputs/readers.js";
+import { checkLone, findScans, guideOf, taken, thickOf } from "../inputs/readers.js";
 import { writeDicom } from "../outputs/dicom.js";
+import { writeNifti } from "../outputs/nifti.js";
 import { describe, facts, keyOf } from "../outputs/record.js";
 import { isSharp, place } from "../rebuild/guide.js";
 import { rebuild } from "../rebuild/inferer.js";
@@ -82,7 +83,7 @@ async function rebuilt(networks, gpu, sharp, guide, progress, preview) {
     if (early && performance.now() - begun > SOON) show(early());
   }, placed, sharp);
   const device = `browser, onnxruntime-web on ${gpu ? "WebGPU" : `${networks.length} threads of the processor`}`;
-  const record = describe(scan, acquisition, result, device, await sha256(own, beside), placed);
+  const record = describe(scan, acquisition, result, device, await sha256([...own.files, ...(beside?.files ?? [])]), placed);
   return {
     record,
     dicom: own.part ? await writeDicom(result, own.files, keyOf(record), own.part, record.Warnings, beside) : undefined,

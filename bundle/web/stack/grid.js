@@ -1,4 +1,5 @@
 /** The geometry of a stack of slices, see scripts/stack/grid.py and docs/geometry.md; lengths in mm. */
+import { mat3 } from "gl-matrix";
 import constants from "../model/constants.js";
 import { AXES, clamp } from "./volume.js";
 
@@ -17,6 +18,12 @@ export function shearAngle(affine) {
   const cosines = [[0, 1], [0, 2], [1, 2]].map(([a, b]) => Math.abs(AXES.reduce((s, r) => s + unit[r][a] * unit[r][b], 0)));
   return (Math.asin(Math.min(Math.max(...cosines), 1)) * 180) / Math.PI;
 }
+
+/** @type {(affine: Affine) => number} */
+export const determinant = (affine) => mat3.determinant(/** @type {any} */ (affine.slice(0, 3).flatMap((row) => row.slice(0, 3))));
+
+/** Whether an affine brings voxels onto a plane, or nowhere. @type {(affine: Affine) => boolean} */
+export const isFlat = (affine) => !(Math.abs(determinant(affine)) >= 1e-9);
 
 /**
  * The array axes that become X, Y and Z of the nearest RAS+ order, and those of X, Y and Z that are then flipped.
