@@ -29,7 +29,7 @@ MODULES = (  # whose constants the page shares
     *(
         "inputs.bids",
         "inputs.readers",
-        "inputs.transforms",
+        "rebuild.preprocessing",
         "inputs.names",
         "inputs.identity",
         "inputs.examination",

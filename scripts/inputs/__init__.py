@@ -1,6 +1,5 @@
 """The sources that are read: files, folders, DICOM series and BIDS datasets.
 
 `scans.scans` lists the scans to rebuild; begin there. `exclusion` says why others are not, `examination` which part
-each has beside the others. `transforms.LoadScand` reads one of them, and
-`transforms.SettleAcquisitiond` settles how it was acquired.
+each has beside the others. `transforms.LoadScand` reads one of them.
 """

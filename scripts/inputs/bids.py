@@ -16,6 +16,7 @@ from typing import Any
 from ..errors import InputError
 from ..files import NIFTI, ends_as, stem, unfetched, walk
 from ..stack.packages import by_times
+from ..stack.settle import NAMES
 from . import kinds
 from .names import folder as own_folder
 
@@ -189,16 +190,28 @@ def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]
     return next((found for found in said if found[0] is not None), (None, None))
 
 
-def packages(path: str | os.PathLike, axis: int) -> tuple[str, str]:
-    """Packages of the slices along an array axis by `SliceTiming` (`packages.by_times`), and the source; or empty.
+def beside(path: str | os.PathLike) -> dict[str, Any]:
+    """What the sidecars of a scan say of its slices.
 
-    `SliceEncodingDirection` is `k` where nothing else is said; `k-` counts the slices from the last one.
+    Returns:
+        `slice_thickness` and `slice_spacing`, each as it stands there, and its source; `packages`: the array axis along
+        which `SliceTiming` counts, the packages by `packages.by_times`, and the source; `broken`: why a sidecar cannot
+        be read. `SliceEncodingDirection` is `k` where nothing else is said; `k-` counts the slices from the last one.
     """
-    times, source = sidecar_value(path, "SliceTiming")
-    direction = sidecar_value(path, "SliceEncodingDirection")[0] or "k"
-    if source is None or not _numbers(times) or direction[:1] != "ijk"[axis]:
-        return "", ""
-    return by_times(times[::-1] if direction[1:] == "-" else times), f"SliceTiming of the sidecar {source.name}"
+    found = dict[str, Any]()
+    try:
+        for fact, name in NAMES.items():
+            value, source = sidecar_value(path, name)
+            found |= {} if source is None else {fact: (value, f"the sidecar {source.name}")}
+    except InputError as error:
+        found["broken"] = str(error)
+    with suppress(InputError):  # which was said of the lengths
+        times, source = sidecar_value(path, "SliceTiming")
+        direction = str(sidecar_value(path, "SliceEncodingDirection")[0] or "k")
+        if source is not None and _numbers(times) and direction[0] in "ijk":
+            packages = by_times(times[::-1] if direction[1:] == "-" else times)
+            found["packages"] = ("ijk".index(direction[0]), packages, f"SliceTiming of the sidecar {source.name}")
+    return found
 
 
 def sidecar(path: str | os.PathLike) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from scripts.errors import InputError, input_error
 from scripts.inputs.dicom import select
 from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
-from scripts.inputs.transforms import LoadScand, SettleAcquisitiond
+from scripts.inputs.transforms import LoadScand
+from scripts.rebuild.preprocessing import SettleAcquisitiond
 from scripts.stack.acquisition import Acquisition
 from scripts.train.datasets import sharp_volumes
 from tests.corpus import situations
@@ -186,16 +187,3 @@ def test_a_header_is_read_once_to_find_out_what_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(select, "read_dataset", lambda path, **how: opened.update([path]) or read(path, **how))
     scans(tmp_path, tmp_path / "out", Selection(THIN), guide="auto")
     assert len(opened) == 44 and set(opened.values()) == {1}
-
-
-def test_slices_that_were_interpolated_are_taken_back_to_their_spacing(tmp_path):
-    path = situations.nifti(tmp_path, "T2", situations.CUBE, situations.interpolated())
-    volume = LoadScand("image")({"image": path})
-    found = SettleAcquisitiond("image", CARD, slice_spacing=5.0)(volume)["image"]
-    a = Acquisition.of(found)
-    assert (a.slice_axis, a.slice_spacing, a.slice_thickness, a.slice_count) == (2, 5.0, 5.0, 8)
-    assert "the slices were interpolated: one is taken every 5 mm along axis 2" in a.warnings
-    middle = [np.asarray(one.affine) @ [*(np.array(one.shape[1:]) - 1) / 2, 1] for one in (volume["image"], found)]
-    np.testing.assert_allclose(*middle, atol=1e-6)
-    with pytest.raises(InputError, match="expected the larger spacing that they were interpolated from"):
-        SettleAcquisitiond("image", CARD, slice_spacing=1.0)(volume)

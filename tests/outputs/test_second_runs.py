@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 
-from scripts.inputs.transforms import SettleAcquisitiond
 from scripts.method.weights import write_card
+from scripts.rebuild.preprocessing import SettleAcquisitiond
 from tests.cohort_files import AXIAL, nan_scan, outcomes, record, summary, texture
 from tests.fixtures import CARD
 from tests.pages.test_page import pictures

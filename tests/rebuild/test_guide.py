@@ -13,11 +13,12 @@ from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
 from scripts.errors import InputError, input_error
-from scripts.inputs.transforms import LoadScand, SettleGuided
+from scripts.inputs.transforms import LoadScand
 from scripts.method.networks import Drift, VelocityNetwork
 from scripts.method.slice_projection import SliceProjectionNetwork
 from scripts.rebuild.guide import BORDER, PRECISE, GuideScan, NetworkGuide, PlacedGuide, on_grid
 from scripts.rebuild.inferer import DriftInferer
+from scripts.rebuild.preprocessing import SettleGuided
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.rebuild.registration import angle_and_shift, placed
 from scripts.stack import grid

@@ -17,7 +17,7 @@ import { after, angleAndShift, centre, inverted, register, resample, resolution,
 
 const { BORDER, COPY, PRECISE } = constants.guide;
 const { ALIKE } = constants.registration;
-const { MEND_GUIDE, OPTION, SENTENCE } = constants.transforms;
+const { MEND_GUIDE, OPTION, SENTENCE } = constants.preprocessing;
 
 /** How a guide was acquired. Fields of the page describe the scan, so no message on a guide names one. @type {(guide: Scan) => Acquisition} */
 function settled(guide) {

@@ -12,7 +12,7 @@ const { SHORTEST, LONGEST, ROUNDING } = constants.acquisition;
 const { PLAUSIBLE, CUBES, CUBE, FLAT, TALL, GUESSED, GUESS, NAMES } = constants.settle;
 const { target_range, pixel_range, max_thickness, spacing_ratio } = constants.card;
 const { MIN_SLICES, SAME_PLACE, SPACING_TOLERANCE } = constants.grid;
-const { MOST_NOISE } = constants.transforms;
+const { MOST_NOISE } = constants.preprocessing;
 
 /** A length in mm that the user or a file gave. @type {(name: string, value: unknown, remedy: string) => number} */
 export function length(name, value, remedy) {
