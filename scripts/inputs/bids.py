@@ -191,7 +191,7 @@ def sidecar_value(path: str | os.PathLike, name: str) -> tuple[Any, Path | None]
 
 
 def beside(path: str | os.PathLike) -> dict[str, Any]:
-    """What the sidecars of a scan say of its slices.
+    """The facts of a scan's slices that its sidecars say.
 
     Returns:
         `slice_thickness` and `slice_spacing`, each as it stands there, and its source; `packages`: the array axis along

@@ -80,10 +80,9 @@ def guides_not(scan: Scan, thick: Identity) -> str | None:
     """Why a scan guides no thick one, by its kind and its sharpness across the thick slices; None if it may."""
     if why := looked_at(scan.source, None).why:
         return why
-    try:
-        across = scan.sharpness[scan.identity.axis_along(thick)]
-    except Exception as error:  # noqa: BLE001  # a broken scan guides nothing, and says so when it is rebuilt
-        return str(error).rstrip(".")
+    if isinstance(scan.samples, str):
+        return scan.samples
+    across = scan.samples[scan.identity.axis_along(thick)]
     if across <= THINNER * thick.edges[thick.slice_axis]:
         return None
     return f"its slices were interpolated: across the thick slices it shows no more than samples {across:.2g} mm apart"

@@ -35,11 +35,8 @@ def shown(path: Path | dicom.Series, image: Any) -> Verdict:
 def needless(source: Path | dicom.Series, thin: float, image: Any = None) -> str:
     """Why slices need no rebuilding, by headers and sidecars; empty if they need it.
 
-    Slices that are finer than one edge of their pixels are a reformat of thick slices, which lie along that edge.
-
-    Args:
-        thin: slices no thicker and no farther apart than this, in mm.
-        image: that a file holds.
+    Those no thicker and no farther apart than `thin`, in mm, need none. Slices that are finer than one edge of their
+    pixels are a reformat of thick slices, which lie along that edge.
     """
     if isinstance(source, dicom.Series):
         edges, thickness = source.lies[1], float(np.nan_to_num(source.frames[0].thickness))
@@ -53,10 +50,7 @@ def needless(source: Path | dicom.Series, thin: float, image: Any = None) -> str
 def looked_at(source: Path | dicom.Series, thin: float | None, asked: bool = False, name: str = "") -> Verdict:
     """The verdict on a volume of a folder or a series. Broken ones are scans, and fail when they are read.
 
-    Args:
-        thin: of `needless`; None takes thin slices, too.
-        asked: whether the user asks for it by its name, whatever it shows.
-        name: by which the user may ask for it.
+    Thin slices are taken where `thin` is None, and what is asked for by its name is taken whatever it shows.
     """
     found = SCAN
     try:
@@ -80,8 +74,7 @@ def looked_at(source: Path | dicom.Series, thin: float | None, asked: bool = Fal
 
 def dull(scan: Scan) -> str:
     """A note on a thin scan that is skipped: its slices were interpolated or lost their spacing; else empty."""
-    try:
-        found = interpolated(scan.sharpness, scan.identity.edges)
-    except Exception as error:  # noqa: BLE001  # a broken scan is no part of a run
-        return f". But {str(error).rstrip('.')}"
+    if isinstance(scan.samples, str):
+        return f". But {scan.samples}"
+    found = interpolated(scan.samples, scan.identity.edges)
     return f". But {INTERPOLATED.format(*found)}. Give it by name, with their --slice_spacing" if found else ""

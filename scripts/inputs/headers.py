@@ -78,7 +78,6 @@ class Frame(Plane):
         name: of its series, for people and for files.
         unfit: why the image cannot be a slice; None if it can.
         shows: why it shows no anatomy of a head; None if it may.
-        header: its attributes that were read.
         distinctive: value of each of `DISTINCTIVE` and `LABELS`, as text.
     """
 

@@ -52,15 +52,9 @@ class Identity:
 
     Attributes:
         head: patient and study of DICOM and of sidecars; folder and subject of BIDS; empty where no standard says it.
-        session: of a subject of BIDS; empty where there is none.
-        date: of the session; None where nothing says it.
-        shows: its contrast for people.
         stated: the contrast that a standard says; of BIDS suffix and entities, empty where none does.
-        agent: whether a contrast agent was given, by its attributes or entity.
-        fat_saturated: whether the fat's signal is suppressed, by its attribute.
         times: `(3,)`, echo, inversion and repetition time in ms; NaN where they are missing.
         words: of a file's name but those of its contrast.
-        folder: of a file.
         frame: of reference; empty outside of DICOM.
         axes: `(3, 3)`, directions of the voxels' axes in columns, RAS+; identity where it cannot be read.
         edges: `(3,)`, of the voxels, in mm; NaN where it cannot be read.

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..errors import InputError
 from ..stack.grid import voxel_spacing
 from ..stack.spectra import SPACING_LOST, sharpness, spacing_is_lost
 from . import dicom, kinds
@@ -24,7 +23,6 @@ class Scan:
 
     Attributes:
         source: of `readers.ScanReader.read`.
-        files: all that it is made of.
         result: path of its result, without the ending.
         dataset: root of the BIDS dataset that it is from.
         stacks: where several make one volume, each of them, the reference first.
@@ -32,7 +30,6 @@ class Scan:
         truth: the sharp volume that it was made from.
         reports: folder of its page and tables; None for its result's.
         archived: whether an archive has its images; files then have the images' UIDs for names, and do not stay.
-        doubt: why it may be no scan of a head; empty where nothing says so.
     """
 
     name: str
@@ -53,17 +50,14 @@ class Scan:
         return Identity.of(self.each[0].source)
 
     @cached_property
-    def sharpness(self) -> list[float]:
-        """The distance of the samples that it shows along each axis of its array, in mm (`spectra.sharpness`).
-
-        Raises:
-            InputError: for a scan that cannot be read, or whose header lost the spacing of its slices.
-        """
-        array, meta = (reader := ScanReader()).get_data(reader.read(self.source))
-        volume, edges = torch.from_numpy(np.nan_to_num(array)), voxel_spacing(meta["affine"])
-        if spacing_is_lost(volume, edges):
-            raise InputError(f"{SPACING_LOST}. Mend its header.")
-        return sharpness(volume, edges)
+    def samples(self) -> list[float] | str:
+        """How far apart the samples are that it shows along each axis of its array, in mm; or why that is not known."""
+        try:
+            array, meta = (reader := ScanReader()).get_data(reader.read(self.source))
+            volume, edges = torch.from_numpy(np.nan_to_num(array)), voxel_spacing(meta["affine"])
+            return f"{SPACING_LOST}. Mend its header" if spacing_is_lost(volume, edges) else sharpness(volume, edges)
+        except Exception as error:  # noqa: BLE001  # which is said again when it is rebuilt
+            return str(error).rstrip(".")
 
     @property
     def path(self) -> Path | None:

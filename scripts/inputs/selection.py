@@ -44,10 +44,8 @@ class Selection:
 
     Args:
         thin: slices no thicker and no farther apart than this, in mm, need no rebuilding: the largest trained target.
-        include: shell patterns, of which one must match a scan's name; `*` matches `/` as well. Null: all match.
-        exclude: shell patterns. None of them may match.
-        participant_label: participants of BIDS datasets, with or without `sub-`.
-        session_label: sessions of BIDS datasets, with or without `ses-`.
+        include, exclude: shell patterns on a scan's name, of which one must match, and none; `*` matches `/` as well.
+        participant_label, session_label: of BIDS datasets, with or without `sub-` and `ses-`.
     """
 
     def __init__(
