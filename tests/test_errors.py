@@ -10,6 +10,10 @@ import pytest
 from monai.transforms import Compose
 
 from scripts.errors import InputError, input_error, logger, only, printable
+from scripts.inputs.scans import scans
+from scripts.inputs.selection import Selection
+from tests.cohort_files import add
+from tests.dicom_files import THIN
 from tests.processes import TIMEOUT
 
 ROOT = Path(__file__).parents[1]
@@ -106,3 +110,34 @@ def test_a_thread_that_mutes_the_log_mutes_no_other_one(log):
         logger.info("a fact"), logger.warning("a doubt")
     logger.info("rebuilt")
     assert [line.message for line in log.records] == ["an image came", "a doubt", "rebuilt"]
+
+
+SOURCES = {  # what is given -> the names of two scans in the log, and the folder that is named
+    "study": (["a/T2w.nii.gz", "b/T2w.nii.gz"], "study"),
+    "study/a study/b": (["a/T2w.nii.gz", "b/T2w.nii.gz"], "study"),
+    "study/a/T2w.nii.gz study/a/T1w.nii.gz": (["T2w.nii.gz"], "study/a"),
+    "study/a/T2w.nii.gz": (["study/a/T2w.nii.gz"], None),
+}
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("given", SOURCES)
+def test_the_log_names_the_folder_once_and_scans_from_there(given, absolute, tmp_path, monkeypatch, log):
+    """No line holds a path twice."""
+    monkeypatch.chdir(tmp_path)
+    root = f"{tmp_path}/" * absolute
+    for path in ("a/T2w", "b/T2w"):
+        add(tmp_path / f"study/{path}.nii.gz")
+    add(tmp_path / "study/a/T1w.nii.gz", (1, 1, 1))
+    scans([root + one for one in given.split()], "out", Selection(THIN), guide="auto")
+    shown, place = SOURCES[given]
+    said = [m for m in log.messages if "T2w" in m]
+    for name in shown:
+        name = name if place else root + name
+        assert [m for m in said if m.startswith(f"{name} has no guide") or f" guides {name}, if" in m]
+    assert [m for m in log.messages if "study" in m and place] == [f"Scans are looked for in {root}{place}."] * bool(
+        place
+    )
+    log.clear()
+    logging.getLogger("drift").info(f"{root}study/a/T2w.nii.gz")
+    assert log.messages == [f"{'' if place else root}study/a/T2w.nii.gz".removeprefix(f"{place}/")], "and in later work"

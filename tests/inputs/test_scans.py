@@ -1,7 +1,6 @@
 """Which scans are taken to be rebuilt, from files, folders and lists, and where their results go."""
 
 import json
-import logging
 import re
 from pathlib import Path
 
@@ -101,37 +100,6 @@ def test_one_scan_given_twice_is_one_scan(given, tmp_path, monkeypatch):
 
 
 # --- no scan is left out without a word ---
-
-
-SOURCES = {  # what is given -> the names of two scans in the log, and the folder that is named
-    "study": (["a/T2w.nii.gz", "b/T2w.nii.gz"], "study"),
-    "study/a study/b": (["a/T2w.nii.gz", "b/T2w.nii.gz"], "study"),
-    "study/a/T2w.nii.gz study/a/T1w.nii.gz": (["T2w.nii.gz"], "study/a"),
-    "study/a/T2w.nii.gz": (["study/a/T2w.nii.gz"], None),
-}
-
-
-@pytest.mark.parametrize("absolute", [False, True])
-@pytest.mark.parametrize("given", SOURCES)
-def test_the_log_names_the_folder_once_and_scans_from_there(given, absolute, tmp_path, monkeypatch, log):
-    """No line holds a path twice."""
-    monkeypatch.chdir(tmp_path)
-    root = f"{tmp_path}/" * absolute
-    for path in ("a/T2w", "b/T2w"):
-        add(tmp_path / f"study/{path}.nii.gz")
-    add(tmp_path / "study/a/T1w.nii.gz", (1, 1, 1))
-    scans([root + one for one in given.split()], "out", Selection(THIN), guide="auto")
-    shown, place = SOURCES[given]
-    said = [m for m in log.messages if "T2w" in m]
-    for name in shown:
-        name = name if place else root + name
-        assert [m for m in said if m.startswith(f"{name} has no guide") or f" guides {name}, if" in m]
-    assert [m for m in log.messages if "study" in m and place] == [f"Scans are looked for in {root}{place}."] * bool(
-        place
-    )
-    log.clear()
-    logging.getLogger("drift").info(f"{root}study/a/T2w.nii.gz")
-    assert log.messages == [f"{'' if place else root}study/a/T2w.nii.gz".removeprefix(f"{place}/")], "and in later work"
 
 
 @pytest.mark.parametrize(
