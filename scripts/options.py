@@ -171,8 +171,8 @@ OPTIONS: dict[str, Option] = {
     ),
     "sharp": Option(
         *("method", "switch"),
-        "take the flow beyond the mean: a sharper result. Its detail is drawn from what heads look like: PSNR falls, and "
-        "lesions may be drawn or lost (docs/limits.md)",
+        "take the flow beyond the mean: a sharper result. Its detail is drawn from what heads look like: PSNR falls, "
+        "and lesions may be drawn or lost (docs/limits.md)",
         of_scan=True,
     ),
     "isotropic": Option(
