@@ -1,11 +1,17 @@
 """A long rebuild says which part is at work: in a file by a line a minute, which is a shorter time here."""
 
 import time
+from itertools import groupby
 
 import pytest
 
+from scripts.method.calibration import LEVELS, Calibration
+from scripts.method.error_pattern import ErrorPatternNetwork
 from scripts.rebuild import progress
+from scripts.rebuild.error_map import ErrorMaps
 from scripts.rebuild.progress import part, passing
+from tests.fixtures import untrained
+from tests.rebuild.test_motion import MOTIONS, beside, rebuilders, restless, turned
 
 
 @pytest.fixture
@@ -51,3 +57,37 @@ def test_a_part_has_the_name_of_its_pass_and_hosts_hear_how_far_it_is(pause, log
     assert log.messages == ["stack 1 of 2, a draft, planes: 1 of 4, for 0 s."]
     name = "stack 1 of 2, a draft, planes"
     assert told == [(name, 0.0), (name, 0.25), ("reconciling", 0.0)]
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """Names of parts as a host hears them, each once, in their order."""
+    names = []
+    monkeypatch.setattr(progress, "watchers", [lambda name, share: names.append(name)])
+    return lambda: [name for name, _ in groupby(names)]
+
+
+def test_a_guided_rebuild_of_a_head_that_moved_names_its_passes(heard):
+    network = untrained()
+    network.error, calibration = ErrorPatternNetwork(), Calibration([4.0], [[list(LEVELS)]], (0.0, 0.0))
+    maps = ErrorMaps(True, calibration=calibration)
+    _, method = rebuilders(network=network, error_maps=maps, guide_share=0.3)
+    measured, _, truth = restless(2, MOTIONS[2])
+    method.guide_scan(turned().measured)
+    rebuilt = method(measured, beside(truth))
+    assert rebuilt.taken_back and rebuilt.error_map is not None
+    passes = ["the guide", "a draft to find motion", "", "without the guide"]
+    assert heard() == [f"{one}, reconciling".removeprefix(", ") for one in passes]
+
+
+def test_stacks_of_one_head_name_their_passes(heard):
+    _, method = rebuilders()
+    _, moved = method.each([turned().measured, restless(2, MOTIONS[2])[0]], [None, None])
+    assert moved.taken_back
+    assert heard() == [
+        "stack 1 of 2, reconciling",
+        "stack 2 of 2, a draft to find motion, reconciling",
+        "stack 2 of 2, reconciling",
+        "registering",
+        "once more, reconciling",
+    ]
