@@ -11,13 +11,15 @@ from nilearn.datasets import load_mni152_template
 
 from benchmarks import deployed, shipped_network
 from benchmarks.air import rows
+from benchmarks.thick import coronal_slab
 from scripts.evaluate.metrics import psnr
 from scripts.rebuild.rebuilder import Rebuilder
 from scripts.stack.acquisition import Acquisition
 from scripts.stack.interpolation import interpolate
 from scripts.stack.slices import Slices
 from scripts.stack.spectra import power_ratios
-from scripts.stack.tissue import head_mask
+from scripts.stack.tissue import flat_tissue, head_mask
+from scripts.stack.trace import step_ratio
 from scripts.train.simulation import simulate
 from scripts.train.truth import read_volume
 
@@ -71,7 +73,8 @@ def test_steps_of_the_flow_lead_on_and_converge_and_a_sharp_result_has_more_deta
     assert psnr(found["sharp"], sharp, head) > psnr(spline, sharp, head) + 1
 
 
-SCAN = ROOT.parent / "shared" / "data" / "isotropic" / "uih-a_T1w.nii.gz"
+SHARED = ROOT.parent / "shared" / "data"
+SCAN = SHARED / "isotropic" / "uih-a_T1w.nii.gz"
 
 
 @pytest.mark.slow
@@ -79,3 +82,19 @@ SCAN = ROOT.parent / "shared" / "data" / "isotropic" / "uih-a_T1w.nii.gz"
 def test_a_block_is_rebuilt_alike_alone_and_where_it_fills_a_fiftieth_of_the_field(networks):
     (_, *alone), (_, *in_air) = rows(read_volume(SCAN), 2, *networks, shares=(1.0, 0.02))
     np.testing.assert_allclose(alone, in_air, rtol=0, atol=0.05)  # dB, and the step ratio
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared data are not here")
+@pytest.mark.parametrize("name", ["thick/ljubljana-long-20_study2-FLAIR", "examination/tcga-7294_T1wGd"])
+def test_slices_of_real_scans_leave_no_steps(name, networks, tmp_path, monkeypatch):
+    """Of two scanners, of no person in training; 1.3 to 1.5 without deblocking.
+
+    Tissue is flat by the spline, as deblocking sees it, and by the result itself.
+    """
+    monkeypatch.chdir(ROOT)
+    slices = coronal_slab(SHARED / f"{name}.nii.gz", 8, tmp_path)
+    result = Rebuilder(*networks, "cpu")(slices).volume.as_tensor()
+    spline = interpolate(slices.array, slices.acquisition, "cubic").clamp(min=slices.array.min())
+    for flat in (flat_tissue(spline), flat_tissue(result)):
+        assert step_ratio(result, slices.acquisition, flat) < 1.15
