@@ -353,6 +353,10 @@ SITUATIONS = {
     # what kind
     "names settle nothing": (files(*NAMES), {name: f"thick {shown}" for name, shown in NAMES.items()}),
     "a localizer by its protocol": (beside("x", RepetitionTime=0.008), {"T2": T2, "x": "no: its sidecar.*a localizer"}),
+    "one more slice than a localizer has": (
+        beside("x", head((32, 32, 21)), RepetitionTime=0.008),
+        {"T2": T2, "x": "thick"},
+    ),
     "DICOM: a localizer by its protocol": (
         study(("t1 tra", series, {"RepetitionTime": 8})),
         {"t2_tse_tra": T2, "t1_tra": "no: a localizer"},

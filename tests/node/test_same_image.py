@@ -1,12 +1,17 @@
 """A copy of an image in another encoding is the same image, with what its coder says of itself; another one is none."""
 
 import pytest
-from pydicom import uid
+from pydicom import Dataset, uid
 
 from drift_mri.same_image import is_same_image
 from tests.node.peers import file_of, in_syntax, thick
 
-CODED = {"DerivationDescription": "Lossless JPEG compression, selection value 6, point transform 0"}
+CODE = Dataset()
+CODE.CodeValue, CODE.CodingSchemeDesignator, CODE.CodeMeaning = "121327", "DCM", "Full fidelity image"
+CODED = {
+    "DerivationDescription": "Lossless JPEG compression, selection value 6, point transform 0",
+    "DerivationCodeSequence": [CODE],
+}
 
 
 def written(folder, image, syntax=None):

@@ -33,7 +33,7 @@ def test_the_record_says_what_was_done_with_what(scan, bundle):
     assert "estimated, not measured" in content["Description"]
 
 
-@pytest.mark.parametrize("widths", [(1.9, 1.0), (1.2, 1.2)])
+@pytest.mark.parametrize("widths", [(1.6, 1.0), (1.4, 1.2)])
 def test_a_scan_with_an_empty_part_of_k_space_says_so(widths, write_nifti, bundle):
     truth, _ = tissue((96, 110, 5))
     noise = Noise(20.0, widths)

@@ -246,9 +246,15 @@ def test_python_has_the_map_of_the_command(head, able, tmp_path):
     assert rebuild(head, ckpt_path=able.weights, config=config).error_map is None
 
 
-def test_an_error_map_of_several_stacks_is_refused_before_any_scan_is_rebuilt(able, tmp_path, refusal):
-    scans = [add(tmp_path / f"scans/{name}.nii.gz") for name in ("t2_ax", "t2_sag")]
+def test_an_error_map_of_several_stacks_is_foreseen_and_refused_before_any_scan_is_rebuilt(
+    able, tmp_path, refusal, capsys
+):
+    scans = [str(add(tmp_path / f"scans/{name}.nii.gz")) for name in ("t2_ax", "t2_sag")]
     for option in ("error_map", "check"):
-        said = refusal(able, [str(path) for path in scans], together=True, **{option: True})
-        assert f"--{option} is of one stack, and" in said and "t2_sag.nii.gz become one volume" in said
+        given = {"together": True, option: True}
+        with pytest.raises(SystemExit, match="1 of 1 scans will fail"):
+            able(scans, dry_run="json", **given)
+        (told,) = json.loads(capsys.readouterr().out)
+        for said in (told["why"], refusal(able, scans, **given)):
+            assert f"--{option} is of one stack, and" in said and "t2_sag.nii.gz become one volume" in said
     assert not list(able.out.rglob("*_sr*"))
