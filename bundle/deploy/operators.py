@@ -14,7 +14,7 @@ import numpy as np
 from monai.deploy.core import ExecutionContext, Fragment, InputContext, Operator, OutputContext
 
 from scripts.errors import input_error, logger
-from scripts.inputs import dicom
+from scripts.inputs.scan import Scan
 from scripts.inputs.scans import scans
 from scripts.inputs.selection import Selection
 from scripts.method.origin import Origin
@@ -55,14 +55,14 @@ class Rebuilding(Operator):
     ):
         self.more, self.failures, (self.source, self.target), self.thin = more, failures, folders, thin
         self.rebuilder, self.made_with = rebuilder, made_with
-        self.left: list[dicom.Series] = []
+        self.left: list[Scan] = []
         super().__init__(fragment, more, name="rebuilding")
 
     def start(self) -> None:
         """Searches the folder."""
         with noted(self.failures, str(self.source)):
             found = scans(self.source, self.target, Selection(self.thin))
-            self.left = [one.source for one in found if one.is_dicom and not one.mark]
+            self.left = [one for one in found if one.is_dicom and not one.mark]
             for one in (one for one in found if one.mark):  # others' archives get none of them
                 logger.warning(f"{one.name} is left alone: {one.mark}.")
         if not self.left:
@@ -70,12 +70,13 @@ class Rebuilding(Operator):
 
     def compute(self, op_input: InputContext, op_output: OutputContext, context: ExecutionContext) -> None:
         """Reads, rebuilds and writes the next series."""
-        series, start = self.left.pop(0), time.perf_counter()
-        with noted(self.failures, series.name):
-            rebuilt = self.rebuilder(self.rebuilder.measure(series))
+        scan, start = self.left.pop(0), time.perf_counter()
+        with noted(self.failures, scan.name):
+            rebuilt = self.rebuilder(self.rebuilder.measure(scan.source))
             array, affine = rebuilt.volume.as_tensor().numpy(), np.asarray(rebuilt.volume.affine)
             facts = {"by": Origin.of(self.rebuilder.network).said(self.made_with[0]), "sharp": rebuilt.sharp}
-            write_series(self.target / f"{series.name}_sr", array, affine, series, *self.made_with, **facts)
-            logger.info(f"{series.name} rebuilt, {rebuilt.steps} Euler steps, {time.perf_counter() - start:.1f} s")
+            facts["warnings"] = [*rebuilt.warnings, *filter(None, [scan.remark])]
+            write_series(scan.result, array, affine, scan.source, *self.made_with, **facts)
+            logger.info(f"{scan.name} rebuilt, {rebuilt.steps} Euler steps, {time.perf_counter() - start:.1f} s")
         if not self.left:
             self.more.disable_tick()

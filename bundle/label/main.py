@@ -80,7 +80,7 @@ class Rebuild(InferTask):
             placed.check(measured)
         rebuilt = rebuilder(measured, placed)
         path, _ = Writer()({"pred": rebuilt.volume, "result_extension": ending, "result_dtype": "float32"})
-        said = list(warnings_of(found[0], rebuilt))
+        said = list(warnings_of(found[0], rebuilt, (found[0].mark, found[0].remark)))
         facts = {**asdict(rebuilt.slices.acquisition), "steps": rebuilt.steps, "sharp": rebuilt.sharp, "warnings": said}
         return path, {**facts, "seconds": round(time.perf_counter() - start, 1)}
 

@@ -73,32 +73,45 @@ def _said(maps: ErrorMaps) -> str:
     return f"Half-width of the interval that holds the truth in {maps.confidence:.0%} of voxels."
 
 
+def regions_of(rebuilt: Rebuilt, maps: ErrorMaps) -> tuple["Regions | None", list[str]]:
+    """The regions on a result's grid, with warnings of what is cut; None where there is no table of them."""
+    if maps.regions is None or rebuilt.error_map is None:
+        return None, []
+    slices, volume = rebuilt.slices, rebuilt.volume
+    regions = Regions.on(maps.regions, volume.shape, volume.affine)
+    return regions, [*regions.cut(), *regions.ends_in(slices.head, slices.affine)]
+
+
 def write_error_map(
-    scan: Scan, rebuilt: Rebuilt, maps: ErrorMaps, output: Output, made: Mapping
-) -> tuple[list[Path], list[str]]:
-    """Writes the error map, if there is one, and the regions' table if asked; returns their paths, and warnings."""
+    scan: Scan,
+    rebuilt: Rebuilt,
+    maps: ErrorMaps,
+    output: Output,
+    made: Mapping,
+    regions: "Regions | None" = None,
+    **derivation: Any,
+) -> list[Path]:
+    """Writes the error map, if there is one, and the table of `regions`; returns their paths.
+
+    `derivation` is what `results.write` says of the result itself: the map is made by the same guide, say.
+    """
     stem, meta, error_map = error_stem(scan.result), rebuilt.slices.meta, rebuilt.error_map
     if error_map is None:
-        return [], []
+        return []
     width = error_map.half_width(maps.confidence)
     what = f"error bar: the truth of {maps.confidence:.0%} of voxels is within this much of the rebuilt series"
     made = {**made, "error map": maps.confidence}
     header = meta.get("header", {})
-    written, cut = [write(scan, stem, width, header, output, made, what, sharp=rebuilt.sharp)], list[str]()
+    written = [write(scan, stem, width, header, output, made, what, **derivation)]
     if scan.dataset is not None and not output.as_dicom(scan):  # BIDS wants one beside each derivative
         written.append(file_of(stem, ".json"))
         write_json(written[-1], {"Description": _said(maps), **kept(scan.path)[0]})
-    if maps.regions is not None:
+    if regions is not None:
         written.append(file_of(error_stem(scan.page), REGIONS))
-        slices, volume = rebuilt.slices, rebuilt.volume
-        regions = Regions.on(maps.regions, volume.shape, volume.affine)
-        write_regions(written[-1], volume, width, regions)
-        cut = [*regions.cut(), *regions.ends_in(slices.head, slices.affine)]
-        for warning in cut:
-            logger.warning(f"{scan.name}: {warning}")
+        write_regions(written[-1], rebuilt.volume, width, regions)
     if outside := error_map.calibration.outside(error_map.thickness):
         logger.warning(f"{scan.name}: {outside}.")
-    return written, cut
+    return written
 
 
 def read_error_map(stem: Path, record: Mapping[str, Any]) -> MetaTensor | None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 from filelock import Timeout
 
@@ -20,7 +21,7 @@ from ..stack.slices import Slices
 from . import results
 from .dicom import check_series_folder
 from .entries import Record
-from .error_maps import Regions, asked, clear_error_map, error_stem, read_error_map, write_error_map
+from .error_maps import Regions, asked, clear_error_map, error_stem, read_error_map, regions_of, write_error_map
 from .lock import alone
 from .provenance import complete, file_of, name_from, other_source, state, write_json
 from .record import asked_check, describe, describe_check, named, warnings_of
@@ -121,24 +122,25 @@ def _rebuild_and_write(
     header, guided_by = rebuilt.slices.meta.get("header", {}), None if guide is None else guide.scan
     if check is not None:
         logger.log(logging.INFO if check.expected >= WORTH else logging.WARNING, f"{scan.name}: {check}.")
-    test = "" if check is None else str(check)
-    warnings = [*marks, *warnings]
-    said = warnings_of(scan, rebuilt, warnings, facts, guide)
-    path = results.write(
-        *(scan, scan.result, rebuilt.volume, header, output, made),
-        others=others,
-        guide=guided_by,
-        warnings=said,
-        test=test,
-        sharp=rebuilt.sharp,
-    )
+    regions, cut = regions_of(rebuilt, maps)
+    for warning in cut:
+        logger.warning(f"{scan.name}: {warning}")
+    warnings = [*marks, *warnings, *cut]
+    derivation: dict[str, Any] = {
+        "others": others,
+        "guide": guided_by,
+        "warnings": warnings_of(scan, rebuilt, warnings, facts, guide),
+        "test": "" if check is None else str(check),
+        "sharp": rebuilt.sharp,
+    }
+    path = results.write(scan, scan.result, rebuilt.volume, header, output, made, **derivation)
     if rebuilt.motion_said:
         logger.warning(f"{scan.name}: {rebuilt.motion_said}")
-    beside, cut = write_error_map(scan, rebuilt, maps, output, made)
+    beside = write_error_map(scan, rebuilt, maps, output, made, regions, **derivation)
     record = describe(
         *(scan, rebuilt, maps, output.origin),
         stacks=facts,
-        warnings=[*warnings, *cut],
+        warnings=warnings,
         used=guide,
         check=describe_check(check, stacks[0], asked_check(rebuilder)) if rebuilder.check else None,
         files=[path, *beside],

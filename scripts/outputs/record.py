@@ -156,15 +156,14 @@ def warnings_of(
     stacks: Sequence[Mapping[str, Any]] = (),
     used: Candidate | None = None,
 ) -> tuple[str, ...]:
-    """Those of slices, the acquisition, the run, the guide, the head's motion, the stacks and the error map.
+    """Those of the rebuilt scan, the run, the guide and the stacks.
 
     The arguments are those of `describe`.
     """
-    slices, moved, placed, error = rebuilt.slices, rebuilt.motion_said, rebuilt.guide, rebuilt.error_map
+    placed = rebuilt.guide
     saw_little = "" if placed is None else placed.coverage.warning(_name_of(scan, placed, used))
     of_stacks = [warning for stack in stacks for warning in stack["Warnings"]]
-    outside = error.calibration.outside(error.thickness) if error is not None else ""
-    every = (*slices.warnings, *slices.acquisition.warnings, *warnings, saw_little, moved, *of_stacks, outside)
+    every = (*rebuilt.warnings, *warnings, saw_little, *of_stacks)
     return tuple(named(scan, warning) for warning in every if warning)
 
 

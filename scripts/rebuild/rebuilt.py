@@ -99,6 +99,14 @@ class Rebuilt:
         deviation = self.slices.noise.deviation
         return rmse(self.difference, self.slices) / deviation if deviation else None
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Those of the slices, the acquisition, the head's motion and the error map, for people."""
+        error, slices = self.error_map, self.slices
+        outside = "" if error is None else error.calibration.outside(error.thickness)
+        every = (*slices.warnings, *slices.acquisition.warnings, self.motion_said, outside)
+        return tuple(filter(None, every))
+
     @cached_property
     def motion_said(self) -> str:
         """The words for a stack whose head moved between its packages; none for a still one."""

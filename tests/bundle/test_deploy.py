@@ -51,10 +51,11 @@ def models(tmp_path):
 def test_each_thick_series_of_a_study_becomes_the_series_that_the_command_line_writes(models, tmp_path):
     """One tilted, one sagittal in steps of 0.5, and a localizer; by the variables of a package, in place of arguments.
 
-    A series that lacks a slice is named, and the others are rebuilt.
+    A series that lacks a slice is named, and the others are rebuilt. Warnings go into the archive.
     """
     study, gap = tmp_path / "study", mr_slices(VOXELS, SeriesInstanceUID="1.2.3.9", SeriesNumber=9)
-    save(study / "a", mr_slices(VOXELS, ORIENTATIONS["oblique"]))
+    doubtful = {"SpacingBetweenSlices": 5.5, "ProtocolName": "t2 spine"}  # of slices 4.8 mm apart
+    save(study / "a", mr_slices(VOXELS, ORIENTATIONS["oblique"], **doubtful))
     halves = {"RescaleSlope": 0.5, "RescaleIntercept": 20}
     save(study / "b" / "deep", mr_slices(VOXELS, ORIENTATIONS["sagittal"], **SERIES, **halves))
     scout = {"SeriesInstanceUID": "1.2.3.7", "ImageType": ["ORIGINAL", "PRIMARY", "LOCALIZER"]}
@@ -72,12 +73,15 @@ def test_each_thick_series_of_a_study_becomes_the_series_that_the_command_line_w
     for name in names:
         images, others = images_of(ours / name), images_of(theirs / name)
         assert len(images) == len(others) > 20
+        warned = [text in others[0].get("ImageComments", "") for text in ("header is 5.5 mm", "says SPINE")]
+        assert warned == ["t2_tse" in name] * 2
         for image, other in zip(images, others):
             for keyword in (
                 "ImagePositionPatient ImageOrientationPatient PixelSpacing SliceThickness ImageType SeriesDescription "
                 "PatientName StudyInstanceUID FrameOfReferenceUID"
             ).split():
                 assert image[keyword] == other[keyword]
+            assert image.get("ImageComments", "") == other.get("ImageComments", "")
             assert image.get("RescaleSlope") == other.get("RescaleSlope")
             np.testing.assert_allclose(image.pixel_array.astype(int), other.pixel_array.astype(int), atol=1)
 

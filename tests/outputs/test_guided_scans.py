@@ -17,7 +17,7 @@ from scripts.method.weights import save_weights, write_card
 from tests.bids_files import write
 from tests.cohort_files import record, summary
 from tests.config_files import ERROR, on_slices
-from tests.dicom_files import mr_slices, save
+from tests.dicom_files import images_of, mr_slices, save
 from tests.fixtures import CARD
 from tests.method.test_error_pattern import CALIBRATION
 from tests.method.test_networks import perturb
@@ -219,6 +219,25 @@ def test_a_guide_that_saw_half_of_the_head_is_warned_of_recorded_and_marked(exam
     told, page, index = record(guided_bundle.out, "FLAIR"), *pages(guided_bundle.out)
     assert told["Guide"]["Share"] > 0.99 and told["Guide"]["Borders"] == {} and not told["Warnings"]
     assert "A dashed line" not in " ".join(page.split()) and "the guide saw" not in index
+
+
+def test_the_archive_gets_guide_and_warnings_with_the_result_and_with_its_error_map(guided_bundle, tmp_path):
+    """The guide ends within the head, as the label map does."""
+    sharp = other_contrast(volume(centred(np.eye(3), CUBE), CUBE))
+    t1 = as_dicom(tmp_path, 2, "t1_mprage", sharp[:, :24])
+    flair, voxels = as_dicom(tmp_path, 1, "t2_flair", thick()), np.ones(thick().shape[1:], np.int16)
+    nib.save(nib.Nifti1Image(voxels[:24], thick().affine), tmp_path / "labels.nii.gz")
+    asked = {"error_map": True, "regions": str(tmp_path / "labels.nii.gz"), "output_format": "dicom"}
+    guided_bundle(flair, guide=str(t1), **asked)
+    (path,) = guided_bundle.out.glob("*_sr.json")
+    said = json.loads(path.read_text())["Warnings"]
+    about_the_labels, about_the_guide = said
+    assert " saw " in about_the_guide and "the label map covers" in about_the_labels
+    for folder in (path.with_suffix(""), path.with_name(f"{path.stem}_error")):
+        image = images_of(folder)[0]
+        assert image.ImageComments == " ".join(f"Warning: {text.rstrip('.')}." for text in said)
+        assert "Guided by t1_mprage, another contrast" in image.DerivationDescription
+        assert "DRIFT SR guided by t1_mprage" in image.SeriesDescription
 
 
 def pages(out):
