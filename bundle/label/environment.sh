@@ -5,7 +5,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 python3.11 -m venv "$1"  # MONAI Label imports distutils, which Python 3.12 has no more
-"$1/bin/pip" install "$here/../.." -r "$here/requirements.txt"
+"$1/bin/pip" install "$here/../..[decoders]" -r "$here/requirements.txt"
 "$1/bin/pip" install --no-deps monailabel==0.8.5
 site=$("$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 echo '"""Stands in for pydicom-seg, which needs pydicom 2: MONAI Label imports it for DICOM SEG alone."""' \

@@ -13,6 +13,8 @@ import pytest
 import requests
 
 from scripts.inputs.sample import built_in_sample
+from tests.dicom_files import VOXELS, mr_slices, save
+from tests.inputs.dicom.test_read import compressed
 from tests.processes import ROOT, environment, monai_bundle
 from tests.volumes import random_affine
 
@@ -119,6 +121,13 @@ def test_a_scan_of_the_studies_comes_back_as_from_the_command_line_with_its_opti
     assert result.shape != plain.shape
     facts = ask(server, "small", output="json", target_thickness=0.9).json()  # 3.5 mm: its sidecar
     assert (facts["slice_thickness"], facts["sources"]["target_spacing"]) == (3.5, "given")
+
+
+def test_the_documented_environment_reads_compressed_dicom(server, folder, tmp_path):
+    source = save(folder / "studies" / "jpeg", mr_slices(np.kron(VOXELS, np.ones((2, 2, 1), np.uint16))))
+    for path in source.iterdir():
+        compressed(path, "JPEGLosslessProcess14_1")
+    assert_same(saved(ask(server, "jpeg"), tmp_path / "sr.nii.gz"), own(source, tmp_path / "own"))
 
 
 NHDR = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 16 16 6\nspacings: 1 1 4\nencoding: raw\ndata file: {}\n"
