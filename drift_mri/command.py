@@ -16,14 +16,13 @@ from . import BUNDLE, __version__
 sys.path.insert(0, str(BUNDLE))  # where `scripts` is, of which the configs speak
 
 from scripts.command_line import check_config, check_options
-from scripts.errors import InputError, mistakes_alone, printable, report_input_errors
-from scripts.options import GRANTED, GROUPS, MEANINGS, OPTIONS, PATHS, PATTERNS
+from scripts.errors import mistakes_alone, printable, report_input_errors
+from scripts.options import GRANTED, GROUPS, MEANINGS, OPTIONS, PATHS, PATTERNS, check_there
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigWorkflow
 
 HYPHENS = re.compile(r"(?<=^--)[\w-]+")  # in an option's name they are as good as underscores
-READ = {"input", "guide", "regions", "ckpt_path"}  # paths that have to be there
 # MONAI imports them where they are, which takes seconds
 UNNEEDED = {"ignite", "matplotlib", "mlflow", "skimage", "sklearn", "tensorboard"}
 
@@ -116,17 +115,9 @@ def overrides(options: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-def check_places(given: Mapping[str, Any]) -> None:
-    """Refuses a file or folder that is not there, before MONAI is imported, which takes seconds."""
-    for name in READ & given.keys():
-        for path in given[name] if isinstance(given[name], list) else [given[name]]:
-            if isinstance(path, Path) and not os.path.exists(path):
-                option = "the input" if name == "input" else f"--{name}"
-                raise InputError(f"{path} does not exist. Set {option} to a file or a folder that is there.")
-
-
 def workflow(options: argparse.Namespace, given: Mapping[str, Any]) -> "ConfigWorkflow":
     """configs/inference.yaml, initialized: with the files of `options.config` and then the options stacked on it."""
+    check_there({**given, "config": [*map(os.path.abspath, options.config or [])]})  # before seconds of imports
     warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
     hidden = UNNEEDED - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # None says: not installed
@@ -162,7 +153,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = overrides(options)
     report_input_errors()
     with mistakes_alone():
-        check_places(given)
         built = workflow(options, given)
         built.run()
         built.finalize()

@@ -19,7 +19,7 @@ from nibabel.spatialimages import SpatialImage
 from . import BUNDLE
 from .scripts.command_line import check_config  # type: ignore[import-not-found]
 from .scripts.errors import InputError, mistakes_alone  # type: ignore[import-not-found]
-from .scripts.options import as_arguments, check_texts  # type: ignore[import-not-found]
+from .scripts.options import as_arguments, check_texts, check_there  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from monai.bundle import ConfigParser
@@ -148,6 +148,7 @@ def rebuild(
     options = {name: given[name] for name in defaults if name not in others and given[name] is not defaults[name]}
     files = [None if one is None else str(Path(one).absolute()) for one in (config, ckpt_path)]
     with mistakes_alone(as_arguments), warnings.catch_warnings():
+        check_there({"scan": scan, "guide": guide, **dict(zip(("config", "ckpt_path"), files))})
         warnings.filterwarnings("ignore", module="monai|torch")  # of their own machinery, not of the scan
         if os.getpid() == PROCESS and parent_process() is None:
             return _rebuild(scan, guide, options, *files)

@@ -5,6 +5,7 @@ new option is a row here, a name in configs/inference.yaml, and where it is of o
 `drift_mri.rebuild`.
 """
 
+import os
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -289,7 +290,18 @@ PATHS = (  # segmenter is a command, which begins with one
     *("bundle_root", "input", "dataset_dir", "label_dir", "output_dir", "guide", "regions"),
     *("ckpt_path", "stage2_start", "error_start", "shipped", "segmenter"),
 )
+READ = {"input", "scan", "guide", "regions", "ckpt_path", "config"}  # paths that have to be there
 PATTERNS = tuple(name for name, one in OPTIONS.items() if one.kind in ("pattern", "patterns"))
+
+
+def check_there(given: Mapping[str, Any]) -> None:
+    """Refuses a file or folder of options, name -> value, that is not there."""
+    for name in given.keys() & READ:
+        paths = given[name] if isinstance(given[name], list) else [given[name]]
+        for path in paths if paths != ["auto"] else ():  # of guides
+            if isinstance(path, str | os.PathLike) and not os.path.exists(path):
+                shown, option = path or "''", {"input": "the input", "scan": "scan"}.get(name, f"--{name}")
+                raise InputError(f"{shown} does not exist. Set {option} to a file or a folder that is there.")
 
 
 def sent(request: Mapping[str, Any], others: Iterable[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from drift_mri import InputError, __version__, python, rebuild
 from drift_mri.command import main
 from scripts.options import OF_SCAN
 from tests.cohort_files import texture
-from tests.processes import ROOT, run
+from tests.processes import ROOT, fresh, run
 
 AFFINE = np.array([[0, 0, 5.0, -20], [-1, 0, 0, 9], [0, 1, 0, 3], [0, 0, 0, 1]])
 
@@ -95,6 +95,24 @@ def test_mistakes_are_told_in_one_line(scan, given, options, said):
     with pytest.raises(InputError, match=said) as caught:
         rebuild(scan if given is None else given, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_there_is_named_before_monai_is_imported(scan):
+    code = f"""
+import sys
+from drift_mri import InputError, rebuild
+calls = [(one, {{}}) for one in ("gone", "")] + [({str(scan)!r}, {{name: "gone"}}) for name in sys.argv[1:]]
+for scan, options in calls:
+    try:
+        rebuild(scan, **options)
+    except InputError as error:
+        print(error)
+print({{"monai", "torch"}} & {{*sys.modules}})
+"""
+    names = ("guide", "ckpt_path", "config")
+    *said, imported = fresh("-c", code, *names, cwd=scan.parent, PYTHONPATH=ROOT).stdout.splitlines()
+    assert [line.split(" does not exist. Set ")[1].split()[0] for line in said] == ["scan", "scan", *names]
+    assert imported == "set()"
 
 
 def test_settings_of_the_method_are_those_of_a_config(scan, result, tmp_path):

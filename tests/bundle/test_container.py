@@ -30,7 +30,9 @@ def of_pip():
 @pytest.mark.parametrize("recipe", ["Containerfile", "apptainer.def", "bundle/label/environment.sh"])
 def test_what_is_installed_by_a_recipe_reads_what_an_installation_reads_with_its_extras(recipe):
     """Nobody can install into an image. MONAI Label has the packages of `itk` among its own."""
-    (installed,) = re.findall(r"""pip"? install (?:--no-cache-dir )?["'](?:/src|\$here/../..)\[([\w,]+)\]["']""", (ROOT / recipe).read_text())
+    (installed,) = re.findall(
+        r"""pip"? install (?:--no-cache-dir )?["'](?:/src|\$here/../..)\[([\w,]+)\]["']""", (ROOT / recipe).read_text()
+    )
     assert installed.split(",") == (["decoders"] if "label" in recipe else ["decoders", "itk", "node"])
 
 
