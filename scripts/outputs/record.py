@@ -33,7 +33,10 @@ from .provenance import name_from, source_of, state
 
 PICTURE = 144  # pixels; edge of the pictures of a test: a record of them is smaller than 100 kB
 LARGEST_RATIO = 1000.0  # stands for infinity, which JSON does not know
-CALIBRATED = "calibrated on people that no network has seen"  # source of an error map's numbers
+CALIBRATED = (  # source of an error map's numbers
+    "calibrated on people that no network has seen, {} in all; it holds for people like them (docs/trust.md says who "
+    "they are for the weights that ship)"
+)
 SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
 UNTESTED = "None: nothing was rebuilt, or the slices have too few pixels to be acquired again."
 COARSE = 1.5  # pixels of the image; an acquired pixel that is wider leaves a third of k-space empty
@@ -98,7 +101,7 @@ def describe(
             **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),
             **({"skull": SKULL} if guess else {}),
             **(rounding(files[0]) if files else {}),
-            **({"error map": (f"median ±{error['Median']:.4g} in the head", CALIBRATED)} if "Median" in error else {}),
+            **_calibrated(error, maps),
         },
         **{name: entry for name, entry in parts.items() if entry},
         Warnings=said,
@@ -329,6 +332,15 @@ def _acquired(noise: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """The fact that the image's pixels are finer than the acquired ones, where they are by far."""
     widths, (said, why) = noise.get("Widths", (1.0, 1.0)), ACQUIRED
     return {"acquired pixels": (said.format(*widths), why)} if max(widths) >= COARSE else {}
+
+
+def _calibrated(error: Mapping[str, Any], maps: ErrorMaps) -> dict[str, tuple[str, str]]:
+    """The fact of an error map; none where nothing was rebuilt."""
+    if "Median" not in error or maps.calibration is None:
+        return {}
+    return {
+        "error map": (f"median ±{error['Median']:.4g} in the head", CALIBRATED.format(len(maps.calibration.people)))
+    }
 
 
 def _texture(slices: Slices, result: MetaTensor) -> tuple[float | None, float | None, float | None]:

@@ -68,7 +68,7 @@ def test_the_map_lies_beside_the_result_which_it_leaves_bit_for_bit_and_all_say_
     assert (voxels(able.out / "scan_sr_error.nii.gz") > 0).all()
     said = record(able.out)
     assert said["ErrorMap"]["Confidence"] == 0.8 and "80%" in said["ErrorMap"]["Description"]
-    assert "calibrated on people" in said["Facts"]["error map"][1]
+    assert "that no network has seen, 1 in all; it holds for people like them" in said["Facts"]["error map"][1]
     assert 0 <= said["ErrorMap"]["Noise"] < 0.1
     width = voxels(able.out / "scan_sr_error.nii.gz")
     assert width.min() <= said["ErrorMap"]["Median"] <= width.max()
