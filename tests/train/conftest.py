@@ -7,7 +7,7 @@ import torch
 from tests import nano
 from tests.nano import content, load, planes_seen
 
-EPOCHS = 14
+EPOCHS = 20
 LONG = {
     **{"stage1_epochs": EPOCHS, "stage2_epochs": EPOCHS, "checkpoint_interval": EPOCHS, "val_interval": EPOCHS},
     "stage1_learning_rate": 5.0e-3,
