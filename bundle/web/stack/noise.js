@@ -145,10 +145,9 @@ function spectrum(volume, axis, head, pixels) {
     }
     own.forEach((_, k) => (own[k] *= window[k] / level));
     const along = ofColumns.map((across) => across.map((wave) => down.map((y) => product(wave, own, y * wide))));
-    const both = [1, -1].map((sign) => half.map((f) => half.map((g) => { // positive and negative frequencies of the columns
-      const [[cc, cs], [sc, ss]] = ofRows.map((other) => along.map((waves) => product(other[f], waves[g], 0)));
-      return ((cc - sign * ss) ** 2 + (sc + sign * cs) ** 2) / (high * wide);
-    })));
+    const parts = half.map((f) => half.map((g) => ofRows.map((other) => along.map((waves) => product(other[f], waves[g], 0)))));
+    const both = [1, -1].map((sign) => // positive and negative frequencies of the columns
+      parts.map((row) => row.map(([[cc, cs], [sc, ss]]) => ((cc - sign * ss) ** 2 + (sc + sign * cs) ** 2) / (high * wide))));
     const power = half.map((f) => half.map((g) => (both[0][f][g] + both[1][f][g]) / 2));
     const signs = (/** @type {number} */ f) => (f % (size / 2) ? 2 : 1); // positive and negative ones
     const coarse = [0, 1, 2].flatMap((f) => [0, 1, 2].map((g) => signs(f) * signs(g) * power[f][g]));
