@@ -16,7 +16,7 @@ import { place } from "./rebuild/guide.js";
 import { rebuild } from "./rebuild/inferer.js";
 import { loadNetworks } from "./rebuild/networks.js";
 import { checked } from "./rebuild/reduced_resolution.js";
-import { velocityOf } from "./rebuild/schedule.js";
+import { sharpnessOf } from "./rebuild/schedule.js";
 import { settle } from "./stack/acquisition.js";
 
 const USAGE = "node rebuild.mjs SCAN OUT.nii.gz|OUT.zip [--slice_thickness MM] [--target_thickness MM] [--slice_axis 0|1|2] [--noise auto|PERCENT] [--sharp] [--guide SCAN] [--check] [--threads N]";
@@ -86,7 +86,7 @@ async function main() {
   const scan = await taken(found);
   refuse(/zip$/i.test(out) && !found.part, `${scan.name} is no DICOM: expected a result that ends in .nii.gz.`);
   const [acquisition, sharp] = [settle(scan, given), values.sharp ?? false];
-  velocityOf(sharp); // or it is refused
+  sharpnessOf(sharp); // or it is refused
   for (const [name, [fact, from]] of Object.entries(facts(acquisition, scan.affine))) console.error(`${name}: ${fact} (${from})`);
   for (const warning of acquisition.warnings) console.error(`warning: ${scan.name}: ${warning}`);
   await writing(out, async () => {

@@ -16,7 +16,7 @@ from ..files import sha256, whole_file
 from .calibration import Calibration, Foretelling
 
 MOST_STEPS = 100  # of Euler; the paper takes up to 15
-FASTEST = 10.0  # of the flow, over its own velocity
+MOST_SHARP = 10.0  # of either factor of sharp results
 ERROR = "error."  # begins the names of the third network's weights
 LOADED = "loaded_weights"  # attribute of a network: hash of its weights file, and the version that the file's card says
 
@@ -35,6 +35,7 @@ class Card:
         n_max: Euler steps at most, of AIS; 1 to 100.
         sharp_velocity: the factor of `--sharp` on the flow's velocity, 1 to 10; None for weights that are not made for
             sharp results.
+        sharp_detail: its factor on the detail of stage 1's estimate, with which the flow begins, 1 to 10.
         guide_share: of the training pairs that had a guide, 0 to 1.
         sha256: of the weights file. `write_card` fills it in.
         error_map: turns the third network's numbers into error maps; None where no map can be made.
@@ -52,6 +53,7 @@ class Card:
     guide_share: float = 0.0
     sha256: str = ""
     sharp_velocity: float | None = None
+    sharp_detail: float = 1.0
     error_map: Calibration | None = None
     sharp_error_map: Calibration | None = None
     foretelling: Foretelling | None = None
@@ -68,9 +70,10 @@ class Card:
             raise InputError(f"max_thickness is {self.max_thickness!r}: expected a positive number.")
         if type(self.n_max) is not int or not 0 < self.n_max <= MOST_STEPS:
             raise InputError(f"n_max is {self.n_max!r}: expected a whole number from 1 to {MOST_STEPS}.")
-        fast = self.sharp_velocity
-        if fast is not None and not (is_number(fast, 1) and fast <= FASTEST):
-            raise InputError(f"sharp_velocity is {fast!r}: expected a number from 1 to {FASTEST:g}, or null.")
+        for name, none in (("sharp_velocity", ", or null"), ("sharp_detail", "")):
+            factor = getattr(self, name)
+            if not (is_number(factor, 1) and factor <= MOST_SHARP) and not (none and factor is None):
+                raise InputError(f"{name} is {factor!r}: expected a number from 1 to {MOST_SHARP:g}{none}.")
         if not is_number(self.guide_share, 0) or self.guide_share > 1:
             raise InputError(f"guide_share is {self.guide_share!r}: expected a number from 0 to 1.")
         for name in ("version", "size", "sha256"):

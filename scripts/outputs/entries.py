@@ -140,8 +140,8 @@ ENTRIES: dict[str, tuple[Mapping[str, Any], str]] = {
     "Release": (TEXT, "the first two numbers of the version; the third changes no result"),
     "Settings": (
         OBJECT,
-        "options and settings of the method that change a result, `sharp_velocity` with `sharp` alone; null for one "
-        "that was left open",
+        "options and settings of the method that change a result; `sharp_velocity` and `sharp_detail` do with `sharp` "
+        "alone; null for one that was left open",
     ),
     "Version": (TEXT, "of the bundle"),
     "Device": (TEXT, "that computed"),

@@ -74,7 +74,7 @@ class Output:
         self.origin = Origin.of(network)
         settings = {**self.settings, **self.method, "dtype": self.dtype}
         if not self.origin.flows:
-            for name in ("n_max", "sharp_velocity"):
+            for name in ("n_max", "sharp_velocity", "sharp_detail"):
                 settings.pop(name, None)  # of a card that is not the network's
         self.made = made_with(config, self.card, self.origin, self.version, settings)
 

@@ -25,6 +25,7 @@ from ..method.slice_projection import SliceProjectionNetwork, neighbours
 from ..stack.acquisition import Acquisition
 from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
+from ..stack.spectra import with_detail
 from .device import device_of
 from .families import weigh_families
 from .guide import NetworkGuide
@@ -175,6 +176,8 @@ class DriftInferer(PlaneInferer):
         sharp: the velocity counts `sharp_velocity` times, which leads beyond the mean of the images that fit. Results
             say that their detail is drawn.
         sharp_velocity: a factor, 1 or more; without `sharp` it may be null, and changes nothing.
+        sharp_detail: a factor, 1 or more, on the detail of stage 1's estimate that is finer than the slices
+            (`spectra.with_detail`). With `sharp` the flow begins there.
     """
 
     steps: int | None = None
@@ -182,6 +185,7 @@ class DriftInferer(PlaneInferer):
     deblocked: bool = False
     sharp: bool = False
     sharp_velocity: float | None = None
+    sharp_detail: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,8 +202,12 @@ class DriftInferer(PlaneInferer):
             raise InputError(
                 f"sharp_velocity is {self.sharp_velocity!r}: expected a number, 1 or more. Set inferer::sharp_velocity."
             )
-        self.settings |= {"steps": self.steps, "n_max": self.n_max, "deblocked": self.deblocked, "sharp": self.sharp}
-        self.settings["sharp_velocity"] = self.sharp_velocity
+        if not is_number(self.sharp_detail, 1):
+            raise InputError(
+                f"sharp_detail is {self.sharp_detail!r}: expected a number, 1 or more. Set inferer::sharp_detail."
+            )
+        names = ("steps", "n_max", "deblocked", "sharp", "sharp_velocity", "sharp_detail")
+        self.settings |= {name: getattr(self, name) for name in names}
 
     @property
     def draft(self) -> "DriftInferer":
@@ -279,6 +287,8 @@ class DriftInferer(PlaneInferer):
         times = euler_times(self.steps_for(a)[0]).to(device, torch.float32)
         if not isinstance(network.apn, SliceProjectionNetwork) or len(times) == 1:
             return head
+        if self.sharp:
+            head = with_detail(head, a.slice_axis, a.target_spacing, a.slice_thickness, self.sharp_detail)
         modulations = network.modulations(slices.lengths(others[0]).to(device), times)  # no pixel counts
         for n, other in zip(range(len(times) - 1), cycle(others)):
             step = partial(

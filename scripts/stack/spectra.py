@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy import fft
 from torch import Tensor
 
 from .grid import check_pair
+from .noise import cosine_frequencies
 
 BLOCK = 160  # voxels along each edge of the middle of a volume, by which `sharpness` is measured
 DULL = 0.1  # of the power along the other axes; slices that were interpolated have less, and scans 0.15 or more
@@ -18,6 +20,7 @@ REPEATED = 1.6  # times as many neighbours differ along the other axes; in scans
 FEWEST = 16  # voxels along each axis of a volume whose spectra say something
 FLAT, FLAT_WIDTH = 0.5, 40  # see `spacing_is_lost`
 LOST = 4.0  # scans of cubes have up to 2.7 times the power of the other axes
+TAPER = 0.9  # of 1/T; from here on detail counts as finer than slices of a thickness T, and at 1/T in full
 
 
 def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[float, float]]:
@@ -41,6 +44,25 @@ def through_plane_bands(slice_thickness: float, spacing: float) -> list[tuple[fl
     nyquist = 1 / (2 * spacing)
     first_zero = 1 / slice_thickness
     return [(first_zero / 2, first_zero), (first_zero, nyquist / 2), (nyquist / 2, nyquist)]
+
+
+def with_detail(volume: Tensor, axis: int, spacing: float, thickness: float, factor: float) -> Tensor:
+    """A volume whose detail along an axis that is finer than its thick slices counts several times.
+
+    Finer is what lies beyond `1/T`, the first zero of a box as thick as the slices. A smooth step leads there.
+
+    Args:
+        volume: `(X, Y, Z)`, float32 on the CPU; mirrored at its ends.
+        axis: of the slices.
+        spacing: along the axis, in mm.
+        thickness: of the slices, `T` in mm.
+        factor: on the detail; 1 changes nothing.
+    """
+    place = cosine_frequencies(volume.shape[axis]) / spacing * thickness
+    step = ((place - TAPER) / (1 - TAPER)).clip(0, 1)
+    weights = 1 + (factor - 1) * step**2 * (3 - 2 * step)
+    spectrum = fft.dct(volume.movedim(axis, -1).numpy(), norm="ortho") * weights.astype(np.float32)
+    return torch.from_numpy(fft.idct(spectrum, norm="ortho")).movedim(-1, axis)
 
 
 def _line_power(volume: Tensor, axis: int) -> Tensor:

@@ -137,6 +137,7 @@ WRONG = {  # field of a card -> what it cannot hold
     "max_thickness": ("7", -7),
     "n_max": (True, 101, 0, 2.5),
     "sharp_velocity": (True, 11, 0.5, "2"),
+    "sharp_detail": (None, 11, 0.5, "2"),
     "sharp_error_map": (3, {"people": []}),
     "version": (0.5,),
 }

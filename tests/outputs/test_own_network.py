@@ -44,7 +44,7 @@ def test_record_page_and_index_name_it(config, tmp_path, write_nifti):
     assert said["Network"]["File"] == "my_module.py" and "WeightsVersion" not in said["Network"]
     assert said["Description"].startswith(f"Super-resolved along the slice axis by {NAMED}")
     assert said["Summary"]["steps"] is None and "steps" not in said["Facts"]
-    assert not {"n_max", "sharp_velocity"} & set(said["Settings"])
+    assert not {"n_max", "sharp_velocity", "sharp_detail"} & set(said["Settings"])
     assert said["Check"]["Description"].startswith("On this scan's own slices my_module.MyNetwork ")
     assert NAMED in page and NAMED in index and "Choi" not in index and "Euler" not in index
     for text in (json.dumps(said), page, index):

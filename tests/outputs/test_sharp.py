@@ -24,11 +24,12 @@ from tests.method.test_networks import perturb
 from tests.volumes import smooth_head
 
 PLAIN = replace(CARD, n_max=2, error_map=CALIBRATION, foretelling=Foretelling(14.0, 0.5, 0.0, 0.0, 0.25))
-ABLE = replace(PLAIN, n_max=9, sharp_velocity=3.0)
+ABLE = replace(PLAIN, n_max=9, sharp_velocity=3.0, sharp_detail=1.5)
 STEPS = 7  # 9 x 0.75, at 4 mm
 OF_CARD = {  # as inference.yaml has it, and the fixture's bundle has not
     "inferer::n_max": "$@card.n_max",
     "inferer::sharp_velocity": "$@run_card.sharp_velocity",
+    "inferer::sharp_detail": "$@run_card.sharp_detail",
 }
 DRAWN = "detail is drawn from what heads look like"
 
@@ -71,7 +72,7 @@ def test_it_takes_the_velocity_of_the_card_and_record_page_and_index_say_so(head
     able(head, sharp=True, report=True)
     assert outcomes(able.out) == ["rebuilt"], "another setting makes another result"
     said, sharp = record(able.out), voxels(able.out)
-    assert (said["Settings"]["sharp"], said["Settings"]["sharp_velocity"]) == (True, 3.0)
+    assert [said["Settings"][name] for name in ("sharp", "sharp_velocity", "sharp_detail")] == [True, 3.0, 1.5]
     assert f", sharp, in {STEPS} Euler steps" in said["Description"]
     assert said["Description"].endswith(f": {DRAWN}, not measured.")
     assert said["Sharp"].startswith(f"{STEPS} Euler steps beyond the mean; {DRAWN}.")
@@ -84,7 +85,7 @@ def test_it_takes_the_velocity_of_the_card_and_record_page_and_index_say_so(head
     assert "Detail between the slices is drawn, not measured." in methods
     able(head, sharp="true", report=True)
     assert outcomes(able.out) == ["complete already"]
-    able(head, sharp=True, **{"inferer::sharp_velocity": 1})
+    able(head, sharp=True, **{"inferer::sharp_velocity": 1, "inferer::sharp_detail": 1})
     assert outcomes(able.out) == ["rebuilt"] and "Sharp" in record(able.out)
     np.testing.assert_array_equal(voxels(able.out), plain, "the same flow")
     assert not np.array_equal(sharp, plain)
@@ -122,6 +123,7 @@ REFUSED = {
     "an error map that nothing calibrates": (ABLE, {"error_map": True}, "Leave out --error_map or --sharp"),
     "no step": (ABLE, {"inferer::steps": 0}, "sharp is true, and steps is 0"),
     "a velocity that leads back": (ABLE, {"inferer::sharp_velocity": 0.5}, "sharp_velocity is 0.5"),
+    "less detail": (ABLE, {"inferer::sharp_detail": 0.5}, "sharp_detail is 0.5"),
     "a word": (ABLE, {"sharp": "much"}, "sharp is 'much'"),
 }
 

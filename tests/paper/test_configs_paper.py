@@ -93,7 +93,7 @@ def test_evaluation_rebuilds_as_inference_does():
     assert evaluated == shipped
     stage1, whole = (
         raw("evaluate.yaml")["stage1_inferer"],
-        {"n_max", "sharp", "sharp_velocity", "spread", "sw_batch_size", "progress"},
+        {"n_max", "sharp", "sharp_velocity", "sharp_detail", "spread", "sw_batch_size", "progress"},
     )
     own = {"roi_size": "@inferer::roi_size", "bfloat16": "@inferer::bfloat16", "steps": 0}
     assert stage1 == {**{name: value for name, value in shipped.items() if name not in whole}, **own}
@@ -102,5 +102,14 @@ def test_evaluation_rebuilds_as_inference_does():
 def test_the_shipped_card_says_what_train_yaml_trains_for():
     card = json.loads((ROOT / "models" / "model.json").read_text())
     trained = asdict(parser("train.yaml").get_parsed_content("card"))
-    for name in ("size", "n_max", "sharp_velocity", "target_range", "pixel_range", "max_thickness", "spacing_ratio"):
+    for name in (
+        "size",
+        "n_max",
+        "sharp_velocity",
+        "sharp_detail",
+        "target_range",
+        "pixel_range",
+        "max_thickness",
+        "spacing_ratio",
+    ):
         assert card.get(name) == (list(trained[name]) if isinstance(trained[name], tuple) else trained[name])

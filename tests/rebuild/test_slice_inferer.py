@@ -14,6 +14,7 @@ from scripts.stack.acquisition import Acquisition
 from scripts.stack.intensity import intensity_range
 from scripts.stack.profile import acquire
 from scripts.stack.slices import Slices
+from scripts.stack.spectra import with_detail
 from tests.loops import weighed_by_loop
 from tests.method.test_networks import perturb
 from tests.rebuild.test_inferer import OWN, arrays, close, of_box
@@ -43,7 +44,7 @@ def drift():
 
 
 @torch.no_grad()
-def by_loop(image, drift, others, steps=0, guide=None, factor=1.0):
+def by_loop(image, drift, others, steps=0, guide=None, factor=1.0, detail=1.0):
     """Plane by plane, in the scan's units: stage 1 of each family and, in one window, a step along either in turn."""
     measured, a = arrays(image)
     volumes = [] if guide is None else [guide.as_tensor()[0], acquire(guide.as_tensor()[0], a)]
@@ -66,6 +67,8 @@ def by_loop(image, drift, others, steps=0, guide=None, factor=1.0):
     volume = families[0]
     if len(families) == 2:
         volume = weighed_by_loop(families, others, [EDGES[other] for other in others], a.slice_spacing)
+    if steps:
+        volume = with_detail(volume, a.slice_axis, a.target_spacing, a.slice_thickness, detail)
     for n in range(steps):
         other = others[n % len(others)]
         t, told, normal = torch.tensor([n / steps]), lengths[:, [0, 1, 4]], 3 - a.slice_axis - other
@@ -87,8 +90,11 @@ def test_agreement_with_a_plain_loop(axis, steps, drift):
     both = of_box(DriftInferer(24, steps=steps, both_planes=True, **OWN)(image, drift))
     close(both, by_loop(image, drift, others, steps))
     assert (one - both).abs().max() > 1
-    sharp = DriftInferer(24, steps=steps or None, n_max=0, both_planes=True, sharp=True, sharp_velocity=2.5, **OWN)
-    close(of_box(sharp(image, drift)), by_loop(image, drift, others, steps, factor=2.5))
+    factors = {"sharp_velocity": 2.5, "sharp_detail": 1.5}
+    sharp = DriftInferer(24, steps=steps or None, n_max=0, both_planes=True, sharp=True, **factors, **OWN)
+    close(of_box(sharp(image, drift)), by_loop(image, drift, others, steps, factor=2.5, detail=1.5))
+    mean = DriftInferer(24, steps=steps, both_planes=True, **factors, **OWN)
+    close(of_box(mean(image, drift)), both, 0)
 
 
 def test_planes_in_calls_of_any_size_give_one_result(drift, monkeypatch):

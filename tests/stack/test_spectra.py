@@ -78,3 +78,21 @@ def test_what_is_smooth_along_either_of_two_axes_is_woven_and_white_noise_is_not
     assert weave(noise, (0, 2), spacings, 5.0) == pytest.approx(1, abs=0.1)
     assert weave(sum(threads), (2, 0), spacings, 5.0) > 10
     assert weave(threads[0], (1, 2), spacings, 5.0) == pytest.approx(1, abs=0.3), "of other axes it is not"
+
+
+@pytest.mark.parametrize(
+    ("axis", "count", "spacing", "thickness"), [(0, 40, 1.0, 5.0), (1, 33, 0.7, 3.0), (2, 40, 1.0, 2.0)]
+)
+def test_detail_that_is_finer_than_the_slices_counts_and_nothing_else_does(axis, count, spacing, thickness):
+    """Waves of whole half periods from end to end: those from 1/T on count twice and a half, those below 0.9/T once."""
+    places, shape = (torch.arange(count) + 0.5) / count, [3, 3, 3]
+    shape[axis] = count
+    for half_periods in range(count):
+        wave = torch.cos(math.pi * half_periods * places).movedim(0, -1)
+        volume = torch.ones(shape) * wave.reshape([count if one == axis else 1 for one in range(3)])
+        of_limit = half_periods / (2 * count * spacing) * thickness
+        made = spectra.with_detail(volume, axis, spacing, thickness, 2.5)
+        factor = ((made * volume).sum() / (volume * volume).sum()).item()
+        torch.testing.assert_close(made, factor * volume, atol=1e-5, rtol=0)
+        assert factor == pytest.approx(2.5 if of_limit >= 1 else 1.0, abs=1e-5) or (0.9 < of_limit < 1 < factor < 2.5)
+    torch.testing.assert_close(spectra.with_detail(volume, axis, spacing, thickness, 1.0), volume, atol=1e-6, rtol=0)

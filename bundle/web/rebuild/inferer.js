@@ -7,16 +7,17 @@ import { evened } from "../stack/interleaving.js";
 import { nearest } from "../stack/interpolation.js";
 import { filled } from "../stack/missing.js";
 import { noiseShare, turned, unitOf, withoutRest } from "../stack/slices.js";
+import { withDetail } from "../stack/spectra.js";
 import { AXES, clamp, copy, crop, extremes, indexAlong, map, otherAxes, paste, reorder, zeros } from "../stack/volume.js";
 import constants from "../model/constants.js";
 import { reconcile } from "./consistency.js";
 import { deblock } from "./deblocking.js";
 import { weighFamilies } from "./families.js";
-import { stepsFor, velocityOf } from "./schedule.js";
+import { sharpnessOf, stepsFor } from "./schedule.js";
 import { byWindows, inTurns, signalBox } from "./windows.js";
 
 const COST = { alone: 1.4, guided: 1.9 }; // of stage 1, over that of an Euler step: by it what is left is estimated
-/** @typedef {{steps: number, velocity: number}} Course Euler steps, and the factor on their velocity */
+/** @typedef {{steps: number, velocity: number, detail: number}} Course Euler steps, and the factors on their velocity and on the detail of their start */
 /** @typedef {Placed & {steps: number, stepsSource: string, sharp: boolean}} Result its Euler steps, and whether they were to lead beyond the mean */
 /** @typedef {(share: number, early?: () => Volume) => void} Progress once it gets what is known early, by stage 1 along one axis; it must be asked at once */
 const LARGEST = 64e6; // voxels of a result: seven such volumes are in memory at once
@@ -44,7 +45,7 @@ export async function rebuild(scan, a, networks, progress = () => {}, guide, sha
   const { least, largest } = extremes(volume);
   const constant = least === largest;
   return {
-    volume: constant ? nearest(volume, a) : await rebuildStack({ ...scan, volume }, a, networks, progress, { steps, velocity: velocityOf(sharp) }, guide),
+    volume: constant ? nearest(volume, a) : await rebuildStack({ ...scan, volume }, a, networks, progress, { steps, ...sharpnessOf(sharp) }, guide),
     affine: fineAffine(affine, a),
     steps: constant ? 0 : steps,
     stepsSource: constant ? "none: the scan is constant" : stepsSource,
@@ -69,7 +70,7 @@ async function rebuildStack({ volume: measured, affine }, a, networks, progress,
 }
 
 /** The method by the planes of one family, for slices in RAS+ order. @type {(network: Networks, sharp: boolean) => (slices: Slices) => Promise<Volume>} */
-export const oneFamily = (network, sharp) => (slices) => rebuildSlices(slices, [network], () => {}, { steps: stepsFor(slices.a)[0], velocity: velocityOf(sharp) }, undefined, 1);
+export const oneFamily = (network, sharp) => (slices) => rebuildSlices(slices, [network], () => {}, { steps: stepsFor(slices.a)[0], ...sharpnessOf(sharp) }, undefined, 1);
 
 /** Slices in RAS+ order, of which none is missing -> the fine volume, in their units.
  * @type {(slices: Slices, networks: Networks[], progress: Progress, course: Course, guide?: Guide, families?: number) => Promise<Volume>} */
@@ -85,7 +86,7 @@ async function rebuildSlices(slices, networks, progress, course, guide, families
 
 /** The method: slices in [-1, 1] -> the volume on the fine grid, by the planes along either in-plane axis, or along the longer one.
  * @type {(slices: Slices, networks: Networks[], progress: Progress, course: Course, guide?: Guide, count?: number) => Promise<Volume>} */
-async function fine(slices, networks, progress, { steps, velocity }, guide, count = 2) {
+async function fine(slices, networks, progress, { steps, velocity, detail }, guide, count = 2) {
   const { volume: thick, a, edges } = slices;
   const volume = nearest(thick, a);
   const box = signalBox(volume);
@@ -113,7 +114,8 @@ async function fine(slices, networks, progress, { steps, velocity }, guide, coun
     }
     const pixels = others.map((axis) => edges[axis]);
     const head = count < 2 ? families[0] : await weighFamilies(families[0], families[1], others, pixels, a.sliceSpacing, networks);
-    paste(volume, await flow(head, modulations, velocity / steps, others, a.sliceAxis, networks, tell), box);
+    const start = detail > 1 && steps ? withDetail(head, a.sliceAxis, a.targetSpacing, a.sliceThickness, detail) : head;
+    paste(volume, await flow(start, modulations, velocity / steps, others, a.sliceAxis, networks, tell), box);
   }
   return volume;
 }

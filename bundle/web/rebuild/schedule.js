@@ -11,15 +11,15 @@ export const pad = ({ sliceThickness, targetSpacing }) => 1 - targetSpacing / sl
 /** Euler steps of AIS (Eq. 14). @type {(a: {sliceThickness: number, targetSpacing: number}, most: number) => number} */
 export const aisSteps = (a, most) => rounded(rounded(most * pad(a), 9), 0);
 
-/** The factor on the velocity of the flow. @type {(sharp: boolean) => number} */
-export function velocityOf(sharp) {
-  const { sharp_velocity } = /** @type {{sharp_velocity: number | null}} */ (constants.card);
+/** The factors on the velocity of the flow, and on the detail of its start. @type {(sharp: boolean) => {velocity: number, detail: number}} */
+export function sharpnessOf(sharp) {
+  const { sharp_velocity, sharp_detail } = /** @type {{sharp_velocity: number | null, sharp_detail: number}} */ (constants.card);
   refuse(
     sharp && sharp_velocity === null,
     "sharp is true, and the card of these weights has no sharp_velocity: they are not made for sharp results. " +
       "Leave out --sharp, or set --ckpt_path to weights whose card has it.",
   );
-  return sharp ? /** @type {number} */ (sharp_velocity) : 1;
+  return sharp ? { velocity: /** @type {number} */ (sharp_velocity), detail: sharp_detail } : { velocity: 1, detail: 1 };
 }
 
 /** Steps, and where their number comes from. @type {(a: Acquisition) => [number, string]} */

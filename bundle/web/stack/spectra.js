@@ -2,11 +2,24 @@
 import constants from "../model/constants.js";
 import { AXES, along, clamp, crop, extremes, indexAlong, map, reorder, strides } from "./volume.js";
 
-const { BLOCK, COARSE, DULL, DULLER, FEWEST, FLAT, FLAT_WIDTH, LOST, LOWEST, REPEATED } = constants.spectra;
+const { BLOCK, COARSE, DULL, DULLER, FEWEST, FLAT, FLAT_WIDTH, LOST, LOWEST, REPEATED, TAPER } = constants.spectra;
 /** @typedef {{frequencies: number[], power: number[]}} Curve cycles/mm, from 0 to Nyquist, and the density of power there */
 
 /** @type {(values: number[]) => number} */
 const sum = (values) => values.reduce((all, x) => all + x, 0);
+
+/** A volume whose detail along an axis that is finer than its thick slices counts several times.
+ * @type {(volume: Volume, axis: number, spacing: number, thickness: number, factor: number) => Volume} */
+export function withDetail(volume, axis, spacing, thickness, factor) {
+  const n = volume.shape[axis];
+  const waves = Array.from({ length: n }, (_, f) => Array.from({ length: n }, (_, k) => Math.cos((Math.PI * f * (2 * k + 1)) / (2 * n))));
+  const weights = waves.map((_, f) => {
+    const step = clamp(((f / (2 * n) / spacing) * thickness - TAPER) / (1 - TAPER), 0, 1);
+    return ((f ? 2 : 1) / n) * (1 + (factor - 1) * step ** 2 * (3 - 2 * step));
+  });
+  const rows = waves.map((_, i) => waves.map((_, k) => waves.reduce((all, wave, f) => all + weights[f] * wave[i] * wave[k], 0)));
+  return along(rows, volume, axis);
+}
 
 /** The density along an axis, of lines without their mean, in Hann's window. @type {(volume: Volume, axis: number, edge: number) => Curve} */
 function powerDensity(volume, axis, edge) {
