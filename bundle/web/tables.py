@@ -39,7 +39,7 @@ MODULES = (  # whose constants the page shares
         "inputs.dicom.select",
         "inputs.dicom.stacks",
     ),
-    *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record"),
+    *("rebuild.consistency", "rebuild.deblocking", "rebuild.windows", "outputs.record", "outputs.facts"),
     *("outputs.dicom.inherit", "outputs.dicom.write"),
     *(
         "rebuild.coverage",

@@ -1,14 +1,11 @@
-"""The record of a result. A function makes each entry; `entries` lists them, `provenance` compares them."""
+"""The record of a result. `facts` makes its facts, `entries` lists its entries, `provenance` compares them."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 import numpy as np
-from monai.data import MetaTensor
 
 from ..errors import printable
 from ..inputs.scan import Candidate, Scan
@@ -20,27 +17,17 @@ from ..rebuild.guide import PlacedGuide
 from ..rebuild.rebuilder import Rebuilder
 from ..rebuild.rebuilt import DRAWN, Rebuilt
 from ..rebuild.reduced_resolution import Check, expected_gain
-from ..stack.grid import plane_name
-from ..stack.interpolation import interpolate
 from ..stack.slices import Slices
-from ..stack.tissue import flat_tissue
-from ..stack.trace import step_ratio, streak
 from ..train.recipe import digest
 from .bids import kept
 from .entries import Record
 from .error_maps import describe_error_map
+from .facts import acquired, calibrated, facts, noise_entry, rounding, texture
 from .provenance import name_from, source_of, state
 
 PICTURE = 144  # pixels; edge of the pictures of a test: a record of them is smaller than 100 kB
-LARGEST_RATIO = 1000.0  # stands for infinity, which JSON does not know
-CALIBRATED = (  # source of an error map's numbers
-    "calibrated on people that no network has seen, {} in all; it holds for people like them (docs/trust.md says who "
-    "they are for the weights that ship)"
-)
 SKULL = ("there (SkullStripped false)", "a guess for want of better: the dataset is raw")
 UNTESTED = "None: nothing was rebuilt, or the slices have too few pixels to be acquired again."
-COARSE = 1.5  # pixels of the image; an acquired pixel that is wider leaves a third of k-space empty
-ACQUIRED = ("{:.1f} x {:.1f} of the image's", "their noise; k-space was filled with zeros")
 SHARP = "{steps} beyond the mean; detail is {detail}. PSNR falls, and lesions may be drawn or lost."
 GUIDE_PLACED = (
     "registered: the head had turned by {Degrees:.1f} degrees and moved by {Millimetres:.1f} mm; likeness "
@@ -76,7 +63,7 @@ def describe(
     """
     guide, (fields, guess) = _guide(scan, rebuilt, used), kept(scan.path)
     error = describe_error_map(rebuilt, maps) if maps.wanted else {}
-    noise, (steps, ratio, within) = _noise(rebuilt), _texture(rebuilt.slices, rebuilt.volume)
+    noise, (steps, ratio, within) = noise_entry(rebuilt), texture(rebuilt.slices, rebuilt.volume)
     said = warnings_of(scan, rebuilt, warnings, stacks, used)
     target = round(rebuilt.slices.acquisition.target_spacing, 6)
     parts = {
@@ -96,12 +83,12 @@ def describe(
         SpacingBetweenSlices=target,
         **fields,
         Facts={
-            **_facts(rebuilt, origin),
-            **_acquired(noise),
+            **facts(rebuilt, _steps(rebuilt, origin)),
+            **acquired(noise),
             **({"guide": (guide["Name"], GUIDE_PLACED.format(**guide))} if guide else {}),
             **({"skull": SKULL} if guess else {}),
             **(rounding(files[0]) if files else {}),
-            **_calibrated(error, maps),
+            **calibrated(error, maps),
         },
         **{name: entry for name, entry in parts.items() if entry},
         Warnings=said,
@@ -286,83 +273,3 @@ def _motion(rebuilt: Rebuilt) -> dict[str, Any]:
         "Displacement": round(motion.displacement, 3),
         "Uncertainty": round(motion.uncertainty, 3),
     }
-
-
-def rounding(path: Path) -> dict[str, tuple[str, str]]:
-    """The fact that a result of integers is rounded; no fact of other results."""
-    image: Any = None if path.is_dir() else nib.load(path)
-    if image is None or image.get_data_dtype().kind == "f":
-        return {}
-    half = float(image.dataobj.slope) / 2
-    return {"voxels": (str(image.get_data_dtype()), f"the option dtype; intensities are right to {half:.3g}")}
-
-
-def _facts(rebuilt: Rebuilt, origin: Origin) -> dict[str, tuple[str, str]]:
-    """Facts that were taken for the acquisition: name -> value, and where it came from."""
-    a, affine = rebuilt.slices.acquisition, rebuilt.slices.affine
-    shape = a.profile if isinstance(a.profile, str) else f"SLR pulse, time-bandwidth product {a.profile:g}"
-    return {
-        "slice axis": (f"{a.slice_axis}, {plane_name(affine, a.slice_axis)} slices", a.sources["slice_axis"]),
-        "slice spacing": (f"{a.slice_spacing:.4g} mm", a.sources["slice_spacing"]),
-        "slice thickness": (f"{a.slice_thickness:.4g} mm", a.sources["slice_thickness"]),
-        "gap": (f"{round(a.gap, 4) + 0.0:.4g} mm", "spacing less thickness; negative for overlap"),
-        "target thickness": (f"{a.target_spacing:.4g} mm", a.sources["target_spacing"]),
-        **({} if _steps(rebuilt, origin) is None else {"steps": (str(rebuilt.steps), rebuilt.steps_source)}),
-        "slice profile": (shape, "the option profile"),
-        **({"pixels": (f"{a.target_spacing:.4g} mm", a.sources["pixels"])} if "pixels" in a.sources else {}),
-    }
-
-
-def _noise(rebuilt: Rebuilt) -> dict[str, Any]:
-    """The record's entry of the slices' noise; empty where nothing was rebuilt."""
-    slices = rebuilt.slices
-    if slices.acquisition.at_target or slices.constant:
-        return {}
-    noise, left = slices.noise, rebuilt.noise_left
-    return {
-        "Deviation": float(f"{noise.deviation:.4g}"),
-        "Share": float(f"{slices.noise_share:.4g}"),
-        "Widths": [round(width, 2) for width in noise.widths],
-        "Source": "the slices" if slices.acquisition.noise is None else "the option noise",
-        "Left": None if left is None else float(f"{left:.3g}"),
-    }
-
-
-def _acquired(noise: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """The fact that the image's pixels are finer than the acquired ones, where they are by far."""
-    widths, (said, why) = noise.get("Widths", (1.0, 1.0)), ACQUIRED
-    return {"acquired pixels": (said.format(*widths), why)} if max(widths) >= COARSE else {}
-
-
-def _calibrated(error: Mapping[str, Any], maps: ErrorMaps) -> dict[str, tuple[str, str]]:
-    """The fact of an error map; none where nothing was rebuilt."""
-    if "Median" not in error or maps.calibration is None:
-        return {}
-    return {
-        "error map": (f"median ±{error['Median']:.4g} in the head", CALIBRATED.format(len(maps.calibration.people)))
-    }
-
-
-def _texture(slices: Slices, result: MetaTensor) -> tuple[float | None, float | None, float | None]:
-    """The step ratio and both numbers of the streak (`stack.trace`), in flat tissue of the cubic spline.
-
-    The middle third of the volume is looked at. The last number is a share of the range of tissue. None stands where
-    there is no number.
-    """
-    acquisition = slices.acquisition
-    across = (acquisition.slice_axis + 1) % 3
-    count = result.shape[across]
-    third = [one.narrow(across, count // 3, -(-count // 3)) for one in (slices.array, result.as_tensor())]
-    try:
-        spline = interpolate(third[0], acquisition, "cubic")
-        flat = flat_tissue(spline.clamp(min=third[0].min()))  # its undershoot is no floor
-    except ValueError:  # constant
-        return None, None, None
-    ratio, steps = streak(third[1], acquisition.slice_axis, flat)
-    numbers = (
-        step_ratio(third[1], acquisition, flat),
-        ratio,
-        steps / slices.tissue_range.extent,
-    )
-    first, second, last = (None if math.isnan(one) else round(min(one, LARGEST_RATIO), 4) for one in numbers)
-    return first, second, last

@@ -109,7 +109,7 @@ function noiseOf({ volume, affine }, a, left, where) {
 
 /** The fact that the image's pixels are finer than the acquired ones, where they are by far. @type {(widths: number[]) => Record<string, [string, string]>} */
 function acquired(widths) {
-  const { ACQUIRED: [said, why], COARSE } = constants.record;
+  const { ACQUIRED: [said, why], COARSE } = constants.facts;
   return Math.max(...widths) >= COARSE ? { "acquired pixels": [filled(said, widths), why] } : {};
 }
 
@@ -124,7 +124,7 @@ function streakOf({ volume }, a, result) {
   if (least === largest) return { Ratio: null, Steps: null };
   const flat = flatTissue(map(cubic(slices, a), (x) => Math.max(x, least))); // its undershoot is no floor
   const [[ratio, steps], { low, high }] = [streak(fine, a.sliceAxis, flat), intensityRange(volume)];
-  const [Ratio, Steps] = [ratio, steps / (high - low)].map((x) => (isNaN(x) ? null : rounded(Math.min(x, constants.record.LARGEST_RATIO), 4)));
+  const [Ratio, Steps] = [ratio, steps / (high - low)].map((x) => (isNaN(x) ? null : rounded(Math.min(x, constants.facts.LARGEST_RATIO), 4)));
   return { Ratio, Steps };
 }
 
