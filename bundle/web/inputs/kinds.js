@@ -1,8 +1,6 @@
 /** What an image shows, by its header or sidecar: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
 import constants from "../model/constants.js";
 import { filled, refuse } from "../errors.js";
-import { withoutSignal } from "../stack/intensity.js";
-import { fromBorder } from "../stack/tissue.js";
 import { words } from "./names.js";
 
 /** @typedef {(key: string) => string[]} Said values of an attribute, by its keyword or tag; none where it is missing */
@@ -37,15 +35,6 @@ export function remarkOn(...names) {
   const said = names.flatMap(words).map((word) => word.toUpperCase());
   const remarks = /** @type {[string, string[]][]} */ (Object.entries(REMARKS));
   return said.flatMap((word) => remarks.flatMap(([why, table]) => (table.includes(word) ? [filled(why, [word])] : [])))[0] ?? "";
-}
-
-/** A volume whose background is no signal where it was NaN. More NaN than a few pockets within the head stay. @type {(volume: Volume) => Volume} */
-export function withoutNan(volume) {
-  const nan = volume.data.reduce((count, x) => count + +Number.isNaN(x), 0);
-  if (nan === 0 || nan === volume.data.length) return volume;
-  const outside = fromBorder((place) => Number.isNaN(volume.data[place]), volume.shape, [0, 1, 2]);
-  const background = outside.reduce((count, mark) => count + mark, 0);
-  return nan - background > constants.intensity.POCKETS * background ? volume : withoutSignal(volume);
 }
 
 /** A tag as dicom-parser writes it. @type {(tag: number[]) => string} */
