@@ -96,7 +96,7 @@ export async function taken({ scan, files }) {
 /** What a volume shows: standards settle, voxels decide what these leave open. @type {(scan: ReadScan, fields: Record<string, any>, hasB: boolean) => import("../stack/contents.js").Verdict} */
 function shown({ volume, intent }, fields, hasB) {
   if (hasB) return none("a diffusion series, whose b-values lie beside it");
-  const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), typeof fields.RepetitionTime === "number" ? 1000 * fields.RepetitionTime : 0, sidecar(fields));
+  const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), sidecar(fields));
   const settled = said ? `its sidecar says: ${said}` : ofIntent(intent ?? 0);
   return settled ? none(settled) : ofVoxels(volume);
 }
