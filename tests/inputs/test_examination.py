@@ -52,25 +52,12 @@ def series(tmp_path, number, description, orientation="axial", spacing=5.0, **he
 
 @pytest.mark.parametrize(
     ("one", "other", "why"),
-    [
+    [  # names, or what sidecars say
         ("sub-1_T1w", "sub-1_ce-gd_T1w", "ce-gd"),
         ("sub-1_FLAIR", "sub-1_T1w", "one is FLAIR, the other T1w"),
         ("sub-1_acq-ax_T2w", "sub-1_acq-sag_run-2_T2w", None),
         ("acq-pre_T1w", "acq-post_T1w", None),  # names of loose files settle nothing
         ("FLAIR", "T1w", None),
-    ],
-)
-def test_suffix_and_entities_of_bids_tell_contrasts_apart_and_other_names_do_not(one, other, why, volume):
-    one, other = volume(one).identity, volume(other).identity
-    told = one.other_contrast(other)
-    assert told is None if why is None else why in told
-    assert one.one_contrast(other) == (why is None and bool(one.stated))
-    assert (other.other_contrast(one) is None) == (told is None)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "why"),
-    [
         ({"EchoTime": 0.1, "InversionTime": 2.5}, {"EchoTime": 0.1}, "an inversion time"),
         ({"EchoTime": 0.1}, {"EchoTime": 0.119}, None),
         ({"EchoTime": 0.1}, {"EchoTime": 0.121}, "their echo times are 100 and 121 ms"),
@@ -84,9 +71,13 @@ def test_suffix_and_entities_of_bids_tell_contrasts_apart_and_other_names_do_not
         ({"ScanOptions": ["SAT_GEMS", "FS"]}, {"ScanOptions": "FAST_GEMS\\FS"}, None),
     ],
 )
-def test_sidecars_tell_contrasts_apart(one, other, why, volume):
-    told = volume("a", **one).identity.other_contrast(volume("b", **other).identity)
+def test_suffix_entities_and_sidecars_tell_contrasts_apart_and_other_names_do_not(one, other, why, volume):
+    pair = (volume(said) if isinstance(said, str) else volume(name, **said) for name, said in zip("ab", (one, other)))
+    one, other = (scan.identity for scan in pair)
+    told = one.other_contrast(other)
     assert told is None if why is None else why in told
+    assert one.one_contrast(other) == (why is None and bool(one.stated))
+    assert (other.other_contrast(one) is None) == (told is None)
 
 
 DENIED = ["", "NONE", "No", "NO CONTRAST", "N/A", "-", "0", "0 ml", "w/o", "W/O GAD", "none given", "false", "UNKNOWN"]

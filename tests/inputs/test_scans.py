@@ -231,16 +231,17 @@ def guides(source, selection=None, guide="auto"):
     return {Path(one.name).name: Path(one.guides[0].scan.name).name if one.guides else None for one in found}
 
 
-def examination(folder, person=""):
-    add(folder / f"{person}FLAIR.nii.gz")
-    add(folder / f"{person}T1w.nii.gz", (1, 1, 1), HEAD)
-    add(folder / f"{person}T2w.nii.gz", (1, 1, 1), HEAD)
-    return folder
+def examination(folder):
+    add(folder / "FLAIR.nii.gz")
+    add(folder / "T1w.nii.gz", (1, 1, 1), HEAD)
+    add(folder / "T2w.nii.gz", (1, 1, 1), HEAD)
 
 
-def test_the_best_scan_beside_a_thick_one_guides_it(tmp_path, log):
-    for guide in ("auto", True):
-        assert guides(examination(tmp_path), guide=guide) == {"FLAIR.nii.gz": "T1w.nii.gz"}
+def test_the_best_scan_beside_a_thick_one_guides_it_also_one_that_is_not_included(tmp_path):
+    examination(tmp_path)
+    for guide, include in (("auto", None), (True, None), ("auto", "FLAIR*")):
+        found = guides(tmp_path, Selection(THIN, include=include), guide)
+        assert found == {"FLAIR.nii.gz": "T1w.nii.gz"}
 
 
 def test_a_mask_a_result_and_what_is_shut_out_guide_nothing(tmp_path):
@@ -250,7 +251,3 @@ def test_a_mask_a_result_and_what_is_shut_out_guide_nothing(tmp_path):
     assert guides(tmp_path) == {"FLAIR.nii.gz": None}
     examination(tmp_path)
     assert guides(tmp_path, Selection(THIN, exclude="T1*")) == {"FLAIR.nii.gz": "T2w.nii.gz"}
-
-
-def test_what_is_not_included_may_guide(tmp_path):
-    assert guides(examination(tmp_path), Selection(THIN, include="FLAIR*")) == {"FLAIR.nii.gz": "T1w.nii.gz"}

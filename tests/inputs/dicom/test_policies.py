@@ -47,26 +47,18 @@ from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdic
         ),
         ({"ImagePositionPatient": [0, 0, 0]}, "fewer than 3 slices: 6 images lie at 1 place"),
         ({"SeriesInstanceUID": ["1.2", "3"]}, "SeriesInstanceUID or SOPInstanceUID is missing or broken"),
+        ({"DiffusionBValue": 0.0}, None),  # what follows is anatomy of the head
+        ({"ScanningSequence": ["EP", "GR"], "MRAcquisitionType": "3D"}, None),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "SW_M_FFE", "M", "FFE"]}, None),
+        ({"SeriesDescription": "t2_tse_different_readmissions"}, None),
+        ({"BodyPartExamined": "HIPPOCAMPUS"}, None),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "T2", "NONE"], "ComplexImageComponent": "MAGNITUDE"}, None),
+        ({"ImageType": ["DERIVED", "PRIMARY", "DIXON", "WATER"]}, None),
     ],
 )
 def test_what_cannot_be_rebuilt_is_skipped_with_its_reason(tmp_path, voxels, attributes, reason):
-    assert reason in verdict(save(tmp_path, mr_slices(voxels, **attributes)))
-
-
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"DiffusionBValue": 0.0},
-        {"ScanningSequence": ["EP", "GR"], "MRAcquisitionType": "3D"},
-        {"ImageType": ["ORIGINAL", "PRIMARY", "SW_M_FFE", "M", "FFE"]},
-        {"SeriesDescription": "t2_tse_different_readmissions"},
-        {"BodyPartExamined": "HIPPOCAMPUS"},
-        {"ImageType": ["ORIGINAL", "PRIMARY", "T2", "NONE"], "ComplexImageComponent": "MAGNITUDE"},
-        {"ImageType": ["DERIVED", "PRIMARY", "DIXON", "WATER"]},
-    ],
-)
-def test_anatomy_of_the_head_is_taken(tmp_path, voxels, attributes):
-    assert verdict(save(tmp_path, mr_slices(voxels, **attributes))) is None
+    found = verdict(save(tmp_path, mr_slices(voxels, **attributes)))
+    assert found is None if reason is None else reason in found
 
 
 @pytest.mark.parametrize(
