@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
 from pydicom.datadict import dictionary_VR, tag_for_keyword
@@ -18,7 +17,7 @@ from scripts.inputs.examination import MOST_GUIDES, grouped, role, roles
 from scripts.inputs.identity import AMOUNTS, by_times
 from scripts.inputs.identity import TIMES as TIMES_READ
 from scripts.inputs.names import alike, contrast_of, of_files
-from scripts.inputs.scan import Scan, heads
+from scripts.inputs.scan import Scan, by_head
 from scripts.inputs.scans import scans as find_scans
 from scripts.inputs.selection import Selection
 from scripts.stack.grid import voxel_spacing
@@ -95,10 +94,10 @@ def test_an_agent_was_given_unless_its_attribute_says_no(said, given, volume):
 def test_what_is_named_goes_together_but_for_what_a_standard_calls_another_contrast(volume, log):
     """A loose file's name never does."""
     scans = [volume("acq-pre_T1w"), volume("FLAIR"), volume("late", ContrastBolusIngredient="Gd")]
-    found = grouped(scans, scans)
+    found = grouped(scans, True)
     assert [[one.name for one in scan.each] for scan in found] == [["acq-pre_T1w", "FLAIR"], ["late"]]
     assert "late is rebuilt alone, not with acq-pre_T1w: a contrast agent was given before one of them." in log.messages
-    found = grouped(scans, scans, "late*")
+    found = grouped(scans, True, "late*")
     assert [[one.name for one in scan.each] for scan in found] == [["late"], ["acq-pre_T1w"], ["FLAIR"]]
 
 
@@ -109,7 +108,7 @@ def test_names_are_alike_by_the_words_that_they_begin_or_end_with():
 
 def test_stacks_of_bids_join_by_suffix_and_entities(volume):
     names = "acq-ax_T2w", "acq-sag_T2w", "run-2_T2w", "rec-x_T2w", "T1w"
-    found = grouped([volume(f"sub-01_{name}") for name in names], [])
+    found = grouped([volume(f"sub-01_{name}") for name in names], False)
     assert sorted(len(scan.each) for scan in found) == [1, 1, 3]
     (joined,) = (scan for scan in found if len(scan.each) > 1)
     assert joined.result.name.endswith("_together_sr")
@@ -117,7 +116,7 @@ def test_stacks_of_bids_join_by_suffix_and_entities(volume):
 
 def test_loose_files_join_where_the_user_names_them_and_a_line_says_how(volume, log):
     scans = [volume("T2_ax"), volume("T2_sag", SAGITTAL)]
-    assert len(grouped(scans, [])) == 2 and len(grouped(scans, scans)) == 1
+    assert len(grouped(scans, False)) == 2 and len(grouped(scans, True)) == 1
     assert any("To join them: drift-mri T2_ax T2_sag --together" in line for line in log.messages)
 
 
@@ -157,15 +156,15 @@ def test_stacks_of_one_contrast_join_where_their_directions_differ(tmp_path, deg
     cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
     first = series(tmp_path, 1, "t2 tse tra")
     second = series(tmp_path, 2, "t2 tse cor", orientation=[1, 0, 0, 0, cosine, sine])
-    assert len(grouped([first, second], [])) == 2 - joins
+    assert len(grouped([first, second], False)) == 2 - joins
     assert ("another direction" if joins else "the same direction") in roles(first, [second])[0][1].why
 
 
 def test_stacks_of_two_frames_of_reference_are_left_alone(tmp_path):
     first = series(tmp_path, 1, "t2 tse tra")
-    assert len(grouped([first, series(tmp_path, 2, "t2 tse sag", "sagittal")], [])) == 1
+    assert len(grouped([first, series(tmp_path, 2, "t2 tse sag", "sagittal")], False)) == 1
     other = series(tmp_path, 3, "t2 tse sag", "sagittal", FrameOfReferenceUID="1.2.9")
-    assert len(grouped([first, other], [])) == 2
+    assert len(grouped([first, other], False)) == 2
 
 
 @pytest.mark.parametrize("orientation", ["axial", "sagittal", "oblique"])
@@ -238,10 +237,8 @@ def test_loose_files_of_one_head_share_a_folder_and_the_first_token_of_their_nam
     for path in paths.values():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    of, found = heads([Scan(name, path, (path,), path) for name, path in paths.items()]), {}
-    for name, path in paths.items():
-        found.setdefault(of[path], []).append(name)
-    assert sorted(map(sorted, found.values())) == sorted(expected)
+    found = by_head([Scan(name, path, (path,), path) for name, path in paths.items()])
+    assert sorted(sorted(scan.name for scan in head) for head in found) == sorted(expected)
 
 
 @pytest.mark.parametrize("name", ["{}_T1", "T1_{}", "scan_{}", "T1_{}/scan"])
@@ -258,19 +255,14 @@ def test_pairs_that_are_compared_grow_with_the_files_of_a_folder_and_not_with_th
 def test_whoever_is_scanned_the_own_guide_is_among_the_first_three_candidates(tmp_path):
     """Sixty-three folders of two people each: nine layouts, names of many kinds (benchmarks/names.py)."""
     for k, layout in enumerate(layouts(63)):
-        found = {}
+        scans = []
         for name, (who, kind) in layout.items():
-            path = tmp_path / str(k) / f"{name}.nii.gz"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            nib.save(
-                nib.Nifti1Image(np.zeros((8, 8, 8), np.int16), np.diag([1, 1, 5 if kind == "thick" else 1, 1])), path
-            )
-            found[path] = Scan(f"{who} {kind}", path, (path,), path)
-        of = heads(found.values())
-        for scan in (one for one in found.values() if one.name.endswith("thick")):
-            others = [one for one in found.values() if of[one.source] == of[scan.source]]
-            first = [one.name for one, role in roles(scan, others) if role.rank][:MOST_GUIDES]
-            assert scan.name.replace("thick", "sharp") in first, (layout, scan, first)
+            path = add(tmp_path / str(k) / f"{name}.nii.gz", AXIAL if kind == "thick" else ISOTROPIC)
+            scans.append(Scan(f"{who} {kind}", path, (path,), path))
+        for head in by_head(scans):
+            for scan in (one for one in head if one.name.endswith("thick")):
+                first = [one.name for one, role in roles(scan, head) if role.rank][:MOST_GUIDES]
+                assert scan.name.replace("thick", "sharp") in first, (layout, scan, first)
 
 
 def test_guides_of_other_sessions_come_last_and_the_nearest_in_time_first(volume):
@@ -294,7 +286,7 @@ def test_a_sidecars_patient_and_study_say_whose_head_it_is_and_neither_does_alon
     study = {"StudyInstanceUID": "1.2"}
     for said, same in ((study | {"PatientName": "Doe"}, True), (study, False), ({"PatientID": "17"}, False)):
         scans = [volume(f"{name}_{kind}", **said) for name in ("anna", "ben") for kind in ("FLAIR", "T1")]
-        assert len({*heads(scans).values()}) == 2 - same, said
+        assert len(by_head(scans)) == 2 - same, said
 
 
 @pytest.mark.parametrize(
