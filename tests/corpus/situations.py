@@ -42,12 +42,10 @@ def nifti(folder, name, edges=THICK, values=None, **sidecar):
 
 def series(folder, number, description, values=None, orientation="axial", spacing=5.0, **header):
     """A DICOM series of the examination."""
-    values = head() if values is None else values
     names = {"SeriesInstanceUID": f"1.2.3.{number}", "SeriesNumber": number, "SeriesDescription": description}
-    images = mr_slices(
-        values.astype(np.uint16), ORIENTATIONS[orientation], spacing=spacing, **{**names, **PERSON, **header}
-    )
-    return save(folder / f"{number}", images)
+    voxels = (head() if values is None else values).astype(np.uint16)
+    directions = [*ORIENTATIONS.get(orientation, orientation)]
+    return save(folder / f"{number}", mr_slices(voxels, directions, spacing=spacing, **{**names, **PERSON, **header}))
 
 
 def cube(folder, number, description, **header):

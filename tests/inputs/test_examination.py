@@ -1,6 +1,5 @@
 """Laws of what joins, what guides and what is left alone: standards decide, names order, and a reason is given."""
 
-import json
 from collections import Counter
 from dataclasses import replace
 from datetime import date
@@ -22,30 +21,24 @@ from scripts.inputs.scans import scans as find_scans
 from scripts.inputs.selection import Selection
 from scripts.stack.grid import voxel_spacing
 from tests.cohort_files import add
-from tests.dicom_files import ORIENTATIONS, VOXELS, mr_slices, save
-
-ISOTROPIC, AXIAL, SAGITTAL = (1, 1, 1), (1, 1, 5), (5, 1, 1)
+from tests.corpus import situations
+from tests.corpus.situations import CUBE, SAGITTAL, THICK, nifti
+from tests.dicom_files import PIXEL, VOXELS, mr_slices, save
 
 
 @pytest.fixture
-def volume(write_nifti, tmp_path):
+def volume(tmp_path):
     """Writes a volume of given voxels, with a sidecar, and gives its scan."""
 
-    def write(name, edges=AXIAL, **sidecar):
-        voxels = np.arange(512, dtype=np.float32).reshape(8, 8, 8)
-        path = write_nifti(voxels, np.diag([*map(float, edges), 1.0]), f"{name}.nii.gz")
-        (path.parent / f"{path.name.removesuffix('.nii.gz')}.json").write_text(json.dumps(sidecar))
+    def write(name, edges=THICK, **sidecar):
+        path = nifti(tmp_path, name, edges, np.arange(512.0).reshape(8, 8, 8), **sidecar)
         return Scan(name, path, (path,), tmp_path / f"{name}_sr")
 
     return write
 
 
-def series(tmp_path, number, description, orientation="axial", spacing=5.0, **header):
-    further = {"SeriesInstanceUID": f"1.2.3.{number}", "SeriesNumber": number, "SeriesDescription": description}
-    directions = ORIENTATIONS[orientation] if isinstance(orientation, str) else orientation
-    images = mr_slices(VOXELS, directions, spacing=spacing, **further | header)
-    save(tmp_path / "study" / str(number), images)
-    (found,) = dicom.find_series(tmp_path / "study" / str(number))
+def series(tmp_path, number, description, **given):
+    (found,) = dicom.find_series(situations.series(tmp_path / "study", number, description, VOXELS, **given))
     return Scan(description, found, (), tmp_path / description)
 
 
@@ -121,17 +114,17 @@ def test_loose_files_join_where_the_user_names_them_and_a_line_says_how(volume, 
 
 
 def test_scans_of_a_head_are_ordered_by_their_names_and_by_how_sharp_they_are(volume):
-    scan = volume("anna_FLAIR", AXIAL)
+    scan = volume("anna_FLAIR", THICK)
     others = [
         volume("anna_T2_thin", (1, 1, 3)),
         volume("anna_T2_sag", SAGITTAL),
-        volume("anna_T2_cube", ISOTROPIC),
-        volume("anna_T1_cube", ISOTROPIC, ContrastBolusIngredient="Gd"),
-        volume("anna_T1", ISOTROPIC),
+        volume("anna_T2_cube", CUBE),
+        volume("anna_T1_cube", CUBE, ContrastBolusIngredient="Gd"),
+        volume("anna_T1", CUBE),
         volume("anna_T1_ax", (1, 1, 4)),
         volume("anna_FLAIR_sag", SAGITTAL),
-        volume("ben_T1", ISOTROPIC),
-        volume("anna_brain", ISOTROPIC),
+        volume("ben_T1", CUBE),
+        volume("anna_brain", CUBE),
         scan,
     ]
     found = roles(scan, others)
@@ -145,31 +138,26 @@ def test_scans_of_a_head_are_ordered_by_their_names_and_by_how_sharp_they_are(vo
 def test_what_standards_call_one_contrast_guides_nothing(volume):
     times = {"EchoTime": 0.1, "RepetitionTime": 5.0}
     for one, other, said in (("sub-1_T2w", "sub-1_acq-x_T2w", {}), ("a", "b", times)):
-        found = roles(volume(one, **said), [volume(other, SAGITTAL, **said), volume(f"{other}_x", ISOTROPIC)])
+        found = roles(volume(one, **said), [volume(other, SAGITTAL, **said), volume(f"{other}_x", CUBE)])
         assert [role.why for _, role in found if not role.rank] == ["it has the same contrast and another direction"]
         assert len(found) == 2
 
 
-@pytest.mark.parametrize(("degrees", "joins"), [(20, False), (30, True), (90, True)])
-def test_stacks_of_one_contrast_join_where_their_directions_differ(tmp_path, degrees, joins):
+@pytest.mark.parametrize(
+    "degrees, frame, joins", [(20, "1", False), (30, "1", True), (90, "1", True), (90, "2", False)]
+)
+def test_stacks_of_one_contrast_and_frame_join_where_their_directions_differ(tmp_path, degrees, frame, joins):
     """Slices that are turned about the left-right axis."""
-    cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
-    first = series(tmp_path, 1, "t2 tse tra")
-    second = series(tmp_path, 2, "t2 tse cor", orientation=[1, 0, 0, 0, cosine, sine])
+    turned = (1, 0, 0, 0, np.cos(np.radians(degrees)), np.sin(np.radians(degrees)))
+    first = series(tmp_path, 1, "t2 tse tra", FrameOfReferenceUID="1")
+    second = series(tmp_path, 2, "t2 tse cor", orientation=turned, FrameOfReferenceUID=frame)
     assert len(grouped([first, second], False)) == 2 - joins
-    assert ("another direction" if joins else "the same direction") in roles(first, [second])[0][1].why
-
-
-def test_stacks_of_two_frames_of_reference_are_left_alone(tmp_path):
-    first = series(tmp_path, 1, "t2 tse tra")
-    assert len(grouped([first, series(tmp_path, 2, "t2 tse sag", "sagittal")], False)) == 1
-    other = series(tmp_path, 3, "t2 tse sag", "sagittal", FrameOfReferenceUID="1.2.9")
-    assert len(grouped([first, other], False)) == 2
+    assert ("another direction" if degrees >= 30 else "the same direction") in roles(first, [second])[0][1].why
 
 
 @pytest.mark.parametrize("orientation", ["axial", "sagittal", "oblique"])
 def test_a_series_lies_as_its_volume_does(tmp_path, orientation):
-    scan = series(tmp_path, 1, "t2", orientation)
+    scan = series(tmp_path, 1, "t2", orientation=orientation, PixelSpacing=PIXEL)
     affine = dicom.read_series(scan.source).affine
     edges = voxel_spacing(affine)
     np.testing.assert_allclose(scan.identity.edges, edges, atol=1e-6)
@@ -257,7 +245,7 @@ def test_whoever_is_scanned_the_own_guide_is_among_the_first_three_candidates(tm
     for k, layout in enumerate(layouts(63)):
         scans = []
         for name, (who, kind) in layout.items():
-            path = add(tmp_path / str(k) / f"{name}.nii.gz", AXIAL if kind == "thick" else ISOTROPIC)
+            path = add(tmp_path / str(k) / f"{name}.nii.gz", THICK if kind == "thick" else CUBE)
             scans.append(Scan(f"{who} {kind}", path, (path,), path))
         for head in by_head(scans):
             for scan in (one for one in head if one.name.endswith("thick")):
@@ -266,18 +254,12 @@ def test_whoever_is_scanned_the_own_guide_is_among_the_first_three_candidates(tm
 
 
 def test_guides_of_other_sessions_come_last_and_the_nearest_in_time_first(volume):
-    days = {
-        "ses-4_T1w": None,
-        "ses-3_T1w": date(2020, 3, 1),
-        "ses-2_T1w": date(2019, 12, 30),
-        "ses-5_T1w": date(2020, 1, 1),
-        "ses-1_acq-sag_T2w": None,
-    }
-    own = replace(volume("sub-1_ses-1_FLAIR").identity, date=date(2020, 1, 1))
-    found = {
-        name: role(own, replace(volume(f"sub-1_{name}", SAGITTAL if "sag" in name else ISOTROPIC).identity, date=day))
-        for name, day in days.items()
-    }
+    own, found = replace(volume("sub-1_ses-1_FLAIR").identity, date=date(2020, 1, 1)), {}
+    days = {"ses-4_T1w": None, "ses-3_T1w": date(2020, 3, 1), "ses-2_T1w": date(2019, 12, 30)}
+    days |= {"ses-5_T1w": date(2020, 1, 1), "ses-1_acq-sag_T2w": None}
+    for name, day in days.items():
+        other = volume(f"sub-1_{name}", SAGITTAL if "sag" in name else CUBE).identity
+        found[name] = role(own, replace(other, date=day))
     assert all(one.rank for one in found.values())
     assert sorted(found, key=lambda name: found[name].rank) == list(days)[::-1]
 
@@ -363,14 +345,14 @@ def test_nothing_that_a_sidecar_says_ends_a_cohort(field, volume, tmp_path):
     """Each scan of a dataset is there, with an identity, whatever one of its fields holds."""
     for k, wrong in enumerate(WRONG):
         scan = volume(f"t2_{k}", **{field: wrong})
-        other = volume(f"t1_{k}", ISOTROPIC, **{field: wrong})
+        other = volume(f"t1_{k}", CUBE, **{field: wrong})
         assert roles(scan, [other]) and not scan.identity.broken
 
 
 def test_a_date_of_another_form_is_none(volume):
     dates = [bids.day(said) for said in [*WRONG, None, "2019-06-15T12:00:00", "20190615"]]
     assert dates == [None] * (len(WRONG) + 1) + [date(2019, 6, 15)] * 2
-    scan, other = volume("sub-1_ses-1_T2w").identity, volume("sub-1_ses-2_T1w", ISOTROPIC).identity
+    scan, other = volume("sub-1_ses-1_T2w").identity, volume("sub-1_ses-2_T1w", CUBE).identity
     for one in dates:
         assert role(replace(scan, date=date(2020, 1, 1)), replace(other, date=one)).rank
 

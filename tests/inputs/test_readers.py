@@ -218,14 +218,6 @@ def save(path, kind):
     return path
 
 
-@pytest.mark.parametrize("name", ["scan.hdr", "scan.img"])
-def test_a_pair_is_read_by_either_name(name, tmp_path):
-    save(tmp_path / "scan.hdr", nib.Nifti1Pair)
-    array, meta = read(tmp_path / name)
-    np.testing.assert_array_equal(array, VOXELS)
-    np.testing.assert_allclose(meta["affine"], PLACE)
-
-
 @pytest.mark.parametrize("kind", [nib.AnalyzeImage, nib.Spm99AnalyzeImage, nib.Spm2AnalyzeImage])
 def test_analyze_is_refused_with_what_to_do(kind, tmp_path, refusal):
     said = refusal(read, save(tmp_path / "scan.hdr", kind))
@@ -233,7 +225,7 @@ def test_analyze_is_refused_with_what_to_do(kind, tmp_path, refusal):
 
 
 @pytest.mark.parametrize(("header", "voxels"), [("scan.hdr", "scan.img"), ("scan.HDR", "scan.IMG")])
-def test_a_pair_is_one_scan_with_all_its_files(header, voxels, tmp_path):
+def test_a_pair_is_one_scan_with_all_its_files_and_is_read_by_either_name(header, voxels, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     save(folder / header, nib.Nifti1Pair)
@@ -243,6 +235,10 @@ def test_a_pair_is_one_scan_with_all_its_files(header, voxels, tmp_path):
         (found,) = scans(source, "out", Selection(1.3))
         assert found.source == folder / header and found.result.as_posix() == "out/scan_sr"
         assert [path.name for path in found.files] == [header, voxels]
+    for name in (header, voxels):
+        array, meta = read(folder / name)
+        np.testing.assert_array_equal(array, VOXELS)
+        np.testing.assert_allclose(meta["affine"], PLACE)
 
 
 def test_mgh_is_mgz_unpacked(tmp_path, door):

@@ -140,22 +140,20 @@ def test_every_other_slice_missing_is_denied_by_the_header(tmp_path, voxels):
 
 
 @pytest.mark.parametrize(
-    ("spacing", "off", "told", "refused"),
+    ("spacing", "off", "told"),
     [
-        (4.8, 0.001, "", False),
-        (4.8, 0.03, "mean spacing", False),
-        (4.8, 0.3, "4.5 to 5.1 mm apart", True),
-        (10.0, 0.08, "mean spacing", False),
-        (10.0, 0.15, "at most 0.1 mm is supported", True),
+        (4.8, 0.001, ""),
+        (4.8, 0.03, "mean spacing"),
+        (4.8, 0.3, "4.5 to 5.1 mm apart"),
+        (10.0, 0.08, "mean spacing"),
+        (10.0, 0.15, "at most 0.1 mm is supported"),
     ],
 )
-def test_a_slice_off_its_place_by_a_hundredth_of_the_spacing_is_rounding(
-    tmp_path, voxels, caplog, spacing, off, told, refused
-):
+def test_a_slice_off_its_place_by_a_hundredth_of_the_spacing_is_rounding(tmp_path, voxels, caplog, spacing, off, told):
     images = mr_slices(voxels, spacing=spacing)
     images[2].ImagePositionPatient[2] += off
     save(tmp_path, images)
-    if refused:
+    if told not in ("", "mean spacing"):
         with pytest.raises(InputError, match=f"slices lie unevenly, .*{told}"):
             read_only(tmp_path)
     else:
