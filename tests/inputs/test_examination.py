@@ -206,7 +206,7 @@ PEOPLE = [  # files, each head's with a blank between, heads with a stroke
     "TCGA-06-0125-T1 TCGA-06-0125_sag-FLAIR_iso | TCGA-06-0126-t2-3mm TCGA-06-0126-T1",
     "anna.T2 anna.T1 | ben T2 | carl-T1",
     "山田_T2 山田_T1 | Иванов_T2",
-    "T2WI T1WI mp2rage_UNI T1w_defaced T1增强",
+    "T2WI T1WI mp2rage_UNI T1w_defaced T1增强",  # names-with-wi
     "FLAIR_anna FLAIR_ben T1_anna T1_ben",  # a contrast's word is nobody's
     "T1 T2 brain",
     "T2/anna T1/anna | T2/ben T1/ben",

@@ -49,7 +49,7 @@ def test_few_slices_that_take_seconds_are_a_localizer_and_a_slab_is_none(millise
         ({"AnatomicRegionSequence": code("T-D1100", "SRT", "Head")}, None),
         ({"AnatomicRegionSequence": code("1", "99LOCAL", "Knee")}, None),  # of no list
         ({"AnatomicRegionSequence": []}, None),
-        ({"BodyPartExamined": "LSPINE"}, "BodyPartExamined is LSPINE"),
+        ({"BodyPartExamined": "LSPINE"}, "BodyPartExamined is LSPINE"),  # other-body-parts
         ({"BodyPartExamined": "ORBIT"}, "BodyPartExamined is ORBIT"),
         ({"BodyPartExamined": "NECK", "SeriesDescription": "BRAIN"}, "BodyPartExamined is NECK"),
         ({"BodyPartExamined": "HEADNECK"}, None),
@@ -64,7 +64,7 @@ def test_few_slices_that_take_seconds_are_a_localizer_and_a_slab_is_none(millise
         ({"ImageType": ["DERIVED", "PRIMARY", "ADC"], "SOPClassUID": uid.EnhancedMRImageStorage}, "parametric maps"),
     ],
 )
-def test_codes_and_defined_terms_settle_that_an_image_shows_no_head(attributes, why):
+def test_codes_and_defined_terms_settle_that_an_image_shows_no_head(attributes, why):  # enhanced-derived-t2
     found = first_reason(header(**attributes), kinds.CONTENTS)
     assert found is None if why is None else why in found
 

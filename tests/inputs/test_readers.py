@@ -162,7 +162,7 @@ def test_an_nrrd_header_without_a_space_is_a_warning(named, tmp_path):
 # --- facts that deny each other ---
 
 
-def test_a_header_without_any_form_says_no_side_and_is_warned_of(tmp_path):
+def test_a_header_without_any_form_says_no_side_and_is_warned_of(tmp_path):  # no-form
     image = nib.Nifti1Image(VOXELS, None)
     image.header.set_zooms((1, 1, 5))
     nib.save(image, tmp_path / "scan.nii")
@@ -176,7 +176,7 @@ def test_a_header_without_any_form_says_no_side_and_is_warned_of(tmp_path):
     assert "warning" not in read(nib.Nifti1Image(VOXELS, AXIAL))[1]
 
 
-def test_a_rounded_quaternion_does_not_hide_a_good_sform(tmp_path):
+def test_a_rounded_quaternion_does_not_hide_a_good_sform(tmp_path):  # quaternion-beyond-one
     image = nib.Nifti1Image(VOXELS, AXIAL)
     image.set_qform(AXIAL, 1)
     nib.save(image, tmp_path / "scan.nii")

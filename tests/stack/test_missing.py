@@ -51,7 +51,7 @@ def test_an_odd_slice_is_found_and_no_other(slices, fault, where):
 
 
 @pytest.mark.parametrize(("true", "copy"), [(5, 6), (6, 5)])
-def test_a_slice_that_repeats_its_neighbour_is_missing_and_the_true_one_is_kept(slices, true, copy):
+def test_a_slice_that_repeats_its_neighbour_is_missing_and_the_true_one_is_kept(slices, true, copy):  # slice-repeated
     """In real stacks up to 3 % of the neighbours in tissue are equal."""
     odd = slices.clone()
     odd[..., copy] = slices[..., true]

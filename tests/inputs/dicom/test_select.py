@@ -273,7 +273,7 @@ def test_series_within_each_other_are_one_stack_unless_their_slices_overlap_by_m
     ("by", "count", "kept", "told"),
     [
         ("ImagesInAcquisition", "6", 6, False),
-        ("ImagesInAcquisition", "6", 4, True),
+        ("ImagesInAcquisition", "6", 4, True),  # end-of-the-head-lost
         ("ImagesInAcquisition", None, 4, False),
         ("Number of Slices MR of Philips", 6, 4, True),
     ],
@@ -287,7 +287,7 @@ def test_images_that_the_header_counts_and_that_are_not_there_are_said(tmp_path,
     assert one.skipped is None and one.note.partition(" of the header")[0] == said
 
 
-def test_a_transfer_syntax_of_a_maker_is_one_line(tmp_path, voxels):
+def test_a_transfer_syntax_of_a_maker_is_one_line(tmp_path, voxels):  # private-transfer-syntax
     folder = save(tmp_path / "series", mr_slices(voxels))
     for path in folder.iterdir():
         path.write_bytes(path.read_bytes().replace(b"1.2.840.10008.1.2.1\0", b"1.2.840.113619.5.2\0\0"))
