@@ -97,8 +97,8 @@ interface Identity {
   head: string[];
   /** Of a subject of BIDS; empty where there is none. */
   session: string;
-  /** The contrast for people, what says it, a remark on names, and what names alone say; empty where nothing says it. */
-  shows: { contrast: string; source: string; remark: string; named: string };
+  /** The contrast for people, a remark on names, and what names alone say; empty where nothing says it. */
+  shows: { contrast: string; remark: string; named: string };
   /** The contrast by a standard; of BIDS suffix and entities. */
   stated: string[];
   agent: boolean;

@@ -1,16 +1,15 @@
 """The scans of an examination beside each other: which join in one volume, which guide another, and why."""
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import InputError, few, logger
 from .dicom import stacks
 from .exclusion import looked_at
 from .identity import Identity
-from .names import Head, alike
-from .scan import Candidate, Scan, heads
+from .names import alike
+from .scan import Candidate, Scan, by_head
 from .selection import matches
 
 PARALLEL = 0.9  # cosine of the angle between slices; series of one direction are repeats, or of another contrast
@@ -90,9 +89,8 @@ def guides_not(scan: Scan, thick: Identity) -> str | None:
 
 def with_candidates(scans: Sequence[Scan], others: Sequence[Scan]) -> list[Scan]:
     """Scans, each with the first candidates of its head, also among `others`, if any. The log says which, and why."""
-    beside, result = _beside(scans, others), []
-    for scan in scans:
-        guides, reasons = _candidates(scan, beside(scan), MOST_GUIDES)
+    result = []
+    for scan, guides, reasons in _candidates(scans, others, MOST_GUIDES):
         if guides:
             further = [guide.scan.name for guide in guides[1:]]
             then = f" Should it not fit, {few(further)} will be tried." if further else ""
@@ -107,37 +105,32 @@ def say_what_could_guide(scans: Sequence[Scan], others: Sequence[Scan]) -> None:
     """Says of the first scan beside which a guide lies, also among `others`, that nobody asked for it."""
     if len(scans) + len(others) == 1 == len(scans[0].each):  # nothing is read of a scan alone
         return
-    beside = _beside(scans, others)
-    for scan in scans:
-        for guide in _candidates(scan, beside(scan), 1)[0]:
-            logger.info(f"{guide.scan.name} could guide {scan.name}: {guide.why}. {UNASKED}")
+    for scan, guides, _ in _candidates(scans, others, 1):
+        if guides:
+            logger.info(f"{guides[0].scan.name} could guide {scan.name}: {guides[0].why}. {UNASKED}")
             return
 
 
-def _candidates(scan: Scan, others: Sequence[Scan], most: int) -> tuple[list[Candidate], list[str]]:
-    """The first scans that may guide one, and why others do not."""
-    guides, refused, left = list[Candidate](), list[str](), list[str]()
-    for other, part in roles(scan, others):
-        if not part.rank:
-            left.append(f"{other.name}: {part.why}")
-        elif len(guides) < most:
-            if why := guides_not(other, scan.identity):
-                refused.append(f"{other.name}: {why}")
-            else:
-                guides.append(Candidate(other, part.why))
-    return guides, refused + left
+def _candidates(
+    scans: Sequence[Scan], others: Sequence[Scan], most: int
+) -> Iterator[tuple[Scan, list[Candidate], list[str]]]:
+    """Each scan with the first ones of its head that may guide it, also among `others`, and why the rest does not."""
+    heads = by_head([*(stack for scan in scans for stack in scan.each), *others])
+    beside = {one.source: head for head in heads for one in head}
+    for scan in scans:
+        guides, refused, left = list[Candidate](), list[str](), list[str]()
+        for other, part in roles(scan, beside[scan.each[0].source]):
+            if not part.rank:
+                left.append(f"{other.name}: {part.why}")
+            elif len(guides) < most:
+                if why := guides_not(other, scan.identity):
+                    refused.append(f"{other.name}: {why}")
+                else:
+                    guides.append(Candidate(other, part.why))
+        yield scan, guides, refused + left
 
 
-def _beside(scans: Sequence[Scan], others: Sequence[Scan]) -> Callable[[Scan], list[Scan]]:
-    """A function that gives all stacks and other scans of a scan's head."""
-    every = [*(stack for scan in scans for stack in scan.each), *others]
-    of, found = heads(every), defaultdict[Head, list[Scan]](list)
-    for one in every:
-        found[of[one.source]].append(one)
-    return lambda scan: found[of[scan.each[0].source]]
-
-
-def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None = None) -> list[Scan]:
+def grouped(scans: Sequence[Scan], named: bool, reference: str | None = None) -> list[Scan]:
     """Scans, of which those of one head and contrast are joined. The log says why one is left alone beside others.
 
     Standards call them one contrast: suffix and entities of BIDS, or one study, times, fat saturation and agent.
@@ -145,8 +138,8 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
 
     Args:
         scans: each of one stack.
-        named: those of them that were given by name, where several were: they belong together, unless a standard
-            says that one is of another contrast than the first.
+        named: whether they are several and each was given by name: they belong together, unless a standard says that
+            one is of another contrast than the first.
         reference: a shell pattern on paths and series' names. In each group the first scan that it matches gives grid,
             place and units, else the first scan.
     """
@@ -158,35 +151,36 @@ def grouped(scans: Sequence[Scan], named: Sequence[Scan], reference: str | None 
     if all(map(is_other, scans)):
         names = few([scan.name for scan in scans])
         raise InputError(f"--reference {reference} matches no scan: expected one of {names}.")
-    of, named = heads(scans), sorted(named, key=is_other)
-    denied = {one.source: why for one in named if (why := named[0].identity.other_contrast(one.identity))}
-    together, rest = ([scan for scan in named if scan.source not in denied], [one for one in scans if one not in named])
-    groups, by_head = [together] if together else [], defaultdict[Head, list[Scan]](list)
-    for one in rest:
-        by_head[of[one.source]].append(one)
-    for head in by_head.values():
-        groups += stacks.grouped(head, lambda scan, group: not any(_not_joined(scan, other, of) for other in group))
-    single = list[str]()  # of their head and contrast
-    for scan in (group[0] for group in groups if len(group) == 1):
-        own, others = scan.identity, [one for one in by_head[of[scan.source]] if one is not scan]
-        same = [one for one in others if not own.other_contrast(one.identity) and own.contrast == one.identity.contrast]
-        if same:
-            reasons = few([f"not with {one.name}, for {_not_joined(scan, one, of)}" for one in same])
-            logger.info(f"{scan.name} is left alone: {reasons}.")
+    first, *others = sorted(scans, key=is_other)
+    denied = {one: why for one in others if named and (why := first.identity.other_contrast(one.identity))}
+    groups, single = list[list[Scan]](), list[str]()  # of its head and contrast
+    for head in [[first, *others]] if named else by_head(scans):
+        if named:
+            joined = [[one for one in head if one not in denied]]
         else:
-            single.append(scan.name)
+            joined = stacks.grouped(head, lambda one, group: not any(_not_joined(one, other) for other in group))
+        for scan in (group[0] for group in joined if len(group) == 1):
+            own, rest = scan.identity, [one for one in head if one is not scan]
+            like = [one for one in rest if one.identity.contrast == own.contrast]
+            same = [one for one in like if not own.other_contrast(one.identity)]
+            if same:
+                reasons = few([f"not with {one.name}, for {_not_joined(scan, one)}" for one in same])
+                logger.info(f"{scan.name} is left alone: {reasons}.")
+            else:
+                single.append(scan.name)
+        groups += joined
     if single:
         logger.info(f"no other stack of their head and contrast is there: {few(single)}.")
-    for scan in (scan for scan in named if scan.source in denied):
-        logger.warning(f"{scan.name} is rebuilt alone, not with {named[0].name}: {denied[scan.source]}.")
+    for scan, why in denied.items():
+        logger.warning(f"{scan.name} is rebuilt alone, not with {first.name}: {why}.")
         groups.append([scan])
     return [group[0] if len(group) == 1 else _one(sorted(group, key=is_other)) for group in groups]
 
 
-def _not_joined(scan: Scan, other: Scan, of: Mapping[Any, Head]) -> str | None:
-    """Why two scans do not join in one volume; None where they do."""
+def _not_joined(scan: Scan, other: Scan) -> str | None:
+    """Why two scans of one head do not join in one volume; None where they do."""
     one, two = scan.identity, other.identity
-    if of[scan.source] != of[other.source] or one.session != two.session or one.frame != two.frame:
+    if one.session != two.session or one.frame != two.frame:
         return "it is of another head, session, study or frame of reference"
     if why := one.other_contrast(two):
         return why

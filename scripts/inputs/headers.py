@@ -18,7 +18,6 @@ from typing import Any, Self
 import numpy as np
 from pydicom import Dataset, dcmread, filereader, uid
 from pydicom.dataelem import DataElement
-from pydicom.pixels import apply_modality_lut
 from pydicom.sr.codedict import codes
 from pydicom.sr.coding import snomed_mapping
 from pydicom.tag import Tag
@@ -134,14 +133,6 @@ def rescaling(header: Dataset) -> tuple[float, float]:
         if np.isfinite([slope, intercept]).all():
             return slope, intercept
     return float(value(header, "RescaleSlope", 1)), float(value(header, "RescaleIntercept", 0))
-
-
-def intensities(stored: np.ndarray, header: Dataset) -> np.ndarray:
-    """Intensities of stored pixels, float32: by the modality LUT, else by `rescaling`."""
-    if "ModalityLUTSequence" in header:
-        return apply_modality_lut(stored, header).astype(np.float32)
-    slope, intercept = rescaling(header)
-    return (stored * slope + intercept).astype(np.float32)
 
 
 @contextmanager

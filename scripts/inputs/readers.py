@@ -17,7 +17,8 @@ from nibabel.spatialimages import HeaderDataError, SpatialImage
 
 from ..errors import InputError
 from ..files import ANALYZE, ITK, VOLUMES, ends_as, unfetched
-from ..stack.grid import MAX_SHEAR, shear_angle, voxel_spacing
+from ..stack import intensity
+from ..stack.grid import MAX_SHEAR, is_flat, shear_angle, voxel_spacing
 from . import dicom
 
 itk, has_itk = optional_import("itk")
@@ -184,10 +185,10 @@ def _on_a_grid(image: Any) -> Any:
     (sform, code), qform = image.header.get_sform(coded=True), _qform(image)
     if sform is None and not image.header["qform_code"]:
         image.extra["warning"] = NO_FORM
-    if sform is None or qform is None or _is_flat(qform):
+    if sform is None or qform is None or is_flat(qform):
         return image
     warning, stated = "", int(image.header["qform_code"])
-    if _is_flat(sform):
+    if is_flat(sform):
         warning = NO_SFORM if stated or not sform[:3].any() else ""
     elif stated in SCANNER:
         edges = voxel_spacing(sform), voxel_spacing(qform)
@@ -213,28 +214,9 @@ def _qform(image: nib.Nifti1Pair) -> np.ndarray | None:
 
 
 def unwrapped(stored: np.ndarray, image: Any) -> np.ndarray:
-    """Voxels of an image, as they are, or float32 where values above 32767 were stored as signed numbers of 16 bits.
-
-    Then most steps through 0 are longer than 2^15: a head is brightest beside what is nearly as bright. Its air is
-    positive: no corner is negative, and a tenth of the other voxels is dark. In CT, and in real and imaginary parts,
-    intensities pass 0 in small steps.
-    """
+    """Voxels of an image by `intensity.unwrapped`, where they are signed numbers of 16 bits that nothing scales."""
     scaled = getattr(image.dataobj, "slope", 1) != 1 or getattr(image.dataobj, "inter", 0) != 0
-    if image.get_data_dtype() != np.int16 or scaled or stored.min() >= 0:
-        return stored
-    if stored[np.ix_(*[[0, -1]] * 3)].min() < 0 or np.percentile(stored[stored >= 0], 10) > 2**14:
-        return stored
-    array = stored.astype(np.float32)
-    through = [np.diff(array, axis=axis)[np.diff(array < 0, axis=axis)] for axis in range(3)]
-    if np.median(np.abs(np.concatenate(through))) <= 2**15:
-        return stored
-    array[array < 0] += 2**16
-    return array
-
-
-def _is_flat(affine: np.ndarray) -> bool:
-    """Whether an affine brings voxels onto a plane, or nowhere."""
-    return not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9
+    return stored if image.get_data_dtype() != np.int16 or scaled else intensity.unwrapped(stored)
 
 
 def _unreadable(name: object, error: Exception) -> InputError:

@@ -1,5 +1,6 @@
 """A scan: its files, its facts, and where its result goes."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -102,6 +103,14 @@ def heads(scans: Iterable[Scan]) -> dict[Any, Head]:
     """The head of each scan of one stack, by its source: as standards say, else as its file's name and folder do."""
     stated = {one.source: one.identity.head for one in scans}
     return stated | of_files(one for one, head in stated.items() if not head and isinstance(one, Path))
+
+
+def by_head(scans: Sequence[Scan]) -> list[list[Scan]]:
+    """Scans of one stack, those of each head together."""
+    of, found = heads(scans), defaultdict[Head, list[Scan]](list)
+    for one in scans:
+        found[of[one.source]].append(one)
+    return list(found.values())
 
 
 def datalist(scans: Sequence[Scan]) -> list[dict[str, Any]]:

@@ -231,8 +231,7 @@ def scans(
     once = list({_same(scan): scan for scan in reversed(found)}.values())[::-1]
     result = _set_apart(once, roots, folder)
     if together:
-        named = result if each_one_scan and len(result) > 1 else []
-        result = grouped(result, named, None if reference is None else str(reference))
+        result = grouped(result, each_one_scan and len(result) > 1, None if reference is None else str(reference))
     for shared in _shared([scan.result for scan in result]):
         first, second, *_ = (scan.name for scan in result if scan.result == shared)
         raise InputError(f"{first} and {second} would have one result, {shared}. Rename one of them.")

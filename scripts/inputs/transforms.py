@@ -9,7 +9,7 @@ import torch
 from monai.data import MetaTensor
 from monai.transforms import MapTransform
 
-from ..errors import InputError, logger
+from ..errors import logger
 from ..stack import grid
 from ..stack.intensity import check_finite, is_background, without_signal
 from . import bids
@@ -34,27 +34,9 @@ class LoadScand(MapTransform):
             result[key] = _without_nan(result[key], name)
             if Path(name).exists():  # an image in memory has no sidecar
                 result[key].meta["beside"] = bids.beside(name)
-            _check(result[key], name)
+            check_finite(result[key], name)
+            grid.check_orthogonal(np.asarray(result[key].affine), name)
         return result
-
-
-def _check(volume: MetaTensor, name: str) -> None:
-    check_finite(volume, name)
-    affine = np.asarray(volume.affine)
-    if not np.isfinite(affine).all():
-        raise InputError(f"{name} has NaN or infinity in its affine: expected numbers. Mend its header.")
-    spacing = grid.voxel_spacing(affine)
-    if not ((spacing > 0) & (spacing <= grid.MAX_SPACING)).all():
-        edges = ", ".join(f"{edge:.4g}" for edge in spacing)
-        raise InputError(
-            f"{name} has voxel edges of {edges} mm: expected positive lengths of at most {grid.MAX_SPACING} mm. Mend "
-            "its header."
-        )
-    if (shear := grid.shear_angle(affine)) > grid.MAX_SHEAR:
-        raise InputError(
-            f"{name}: affine is sheared, {shear:.2f} degrees off orthogonal, at most {grid.MAX_SHEAR} is supported. "
-            "Resample to an orthogonal grid first."
-        )
 
 
 def _without_nan(volume: MetaTensor, name: str) -> MetaTensor:

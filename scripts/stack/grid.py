@@ -11,6 +11,8 @@ from nibabel.orientations import io_orientation
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from ..errors import InputError
+
 MIN_SLICES = 3  # a slice and its two neighbours: less has no through-plane structure to work with
 MAX_SPACING = 20.0  # mm; no slices of a head lie farther apart
 PLANES = ("sagittal", "coronal", "axial")  # across the patient's x, y and z
@@ -30,6 +32,29 @@ def shear_angle(affine: np.ndarray) -> float:
     columns = np.asarray(affine, dtype=float)[:3, :3] / voxel_spacing(affine)
     cosines = (columns.T @ columns)[np.triu_indices(3, k=1)]
     return float(np.degrees(np.arcsin(np.clip(np.abs(cosines), 0, 1).max())))
+
+
+def is_flat(affine: np.ndarray) -> bool:
+    """Whether an affine brings voxels onto a plane, or nowhere."""
+    return not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9
+
+
+def check_orthogonal(affine: np.ndarray, name: str) -> None:
+    """Refuses an affine that is no orthogonal grid of a head."""
+    if not np.isfinite(affine).all():
+        raise InputError(f"{name} has NaN or infinity in its affine: expected numbers. Mend its header.")
+    spacing = voxel_spacing(affine)
+    if not ((spacing > 0) & (spacing <= MAX_SPACING)).all():
+        edges = ", ".join(f"{edge:.4g}" for edge in spacing)
+        raise InputError(
+            f"{name} has voxel edges of {edges} mm: expected positive lengths of at most {MAX_SPACING} mm. Mend its "
+            "header."
+        )
+    if (shear := shear_angle(affine)) > MAX_SHEAR:
+        raise InputError(
+            f"{name}: affine is sheared, {shear:.2f} degrees off orthogonal, at most {MAX_SHEAR} is supported. "
+            "Resample to an orthogonal grid first."
+        )
 
 
 def centre(affine: ArrayLike, shape: Sequence[int]) -> np.ndarray:

@@ -34,9 +34,7 @@ def test_names_say_the_same_as_to_the_command(tmp_path):
         for scan, (theirs, own) in zip(scans, said, strict=True):
             pairs.setdefault(theirs, set()).add(of[scan.source])
             one = scan.identity
-            shows = dict(
-                one.shows._asdict(), remark=own["shows"]["remark"] if "_Eq_" in scan.name else one.shows.remark
-            )
+            shows = {key: getattr(one.shows, key) for key in ("contrast", "remark", "named")}
             assert (own["shows"], own["session"], own["agent"]) == (shows, one.session, one.agent), scan.name
             assert (own["stated"], own["words"]) == ([*one.stated], [*one.words]), scan.name
         assert all(len(one) == 1 for one in pairs.values()) and len(pairs) == len({*of.values()}), layout

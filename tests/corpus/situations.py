@@ -42,12 +42,10 @@ def nifti(folder, name, edges=THICK, values=None, **sidecar):
 
 def series(folder, number, description, values=None, orientation="axial", spacing=5.0, **header):
     """A DICOM series of the examination."""
-    values = head() if values is None else values
     names = {"SeriesInstanceUID": f"1.2.3.{number}", "SeriesNumber": number, "SeriesDescription": description}
-    images = mr_slices(
-        values.astype(np.uint16), ORIENTATIONS[orientation], spacing=spacing, **{**names, **PERSON, **header}
-    )
-    return save(folder / f"{number}", images)
+    voxels = (head() if values is None else values).astype(np.uint16)
+    directions = [*ORIENTATIONS.get(orientation, orientation)]
+    return save(folder / f"{number}", mr_slices(voxels, directions, spacing=spacing, **{**names, **PERSON, **header}))
 
 
 def cube(folder, number, description, **header):
@@ -371,7 +369,7 @@ SITUATIONS = {
         beside("con_0001", np.where(statistic() < 0, np.nan, statistic())),
         {"T2": T2, "con_0001": "no: a statistic or a map: it has NaN within"},
     ),
-    "a scan of 16 bits, stored as signed numbers": (
+    "a scan of 16 bits, stored as signed numbers": (  # unsigned-as-signed
         beside("T1", head(scale=50).astype(np.uint16).astype(np.int16)),
         {"T2": T2, "T1": "thick T1w.*values above 32767"},
     ),
@@ -433,7 +431,7 @@ SITUATIONS = {
         },
     ),
     # contrast
-    "DICOM: an agent, unless its attribute says no": (
+    "DICOM: an agent, unless its attribute says no": (  # agent-by-exam-protocol
         study(
             ("t1", series, {**T1, "ContrastBolusAgent": "Gd"}),
             ("t1 post", series, {**T1, "ContrastBolusAgent": "NO", "ContrastBolusVolume": 0}),
@@ -446,14 +444,14 @@ SITUATIONS = {
             "t1_dose": "thick T1w with agent",
         },
     ),
-    "DICOM: three contrasts under one UID": (
+    "DICOM: three contrasts under one UID": (  # one-uid-three-contrasts
         lambda f: [
             series(f, k, name, SeriesInstanceUID="1.2.3.9", SeriesNumber=3, EchoTime=echo, RepetitionTime=tr)
             for k, (name, echo, tr) in enumerate([("T2 TSE", 90, 4000), ("T1 SE", 10, 500), ("FLAIR", 120, 9000)])
         ],
         {"T2_TSE": T2, "T1_SE": "thick T1w", "FLAIR": "thick FLAIR"},
     ),
-    "times that deny a name": (
+    "times that deny a name": (  # description-denied-by-times
         beside("x_T2", EchoTime=0.01, RepetitionTime=0.5),
         {"T2": T2, "x_T2": "thick T1w.*its name says T2w, its times are those of T1w"},
     ),

@@ -1,6 +1,5 @@
 """BIDS: which sidecar says what, and which scans are taken."""
 
-import logging
 from datetime import date
 
 import numpy as np
@@ -79,8 +78,7 @@ def test_tables_of_a_subject_say_when_a_session_was(table, tmp_path):
 # --- which scans ---
 
 
-def test_the_thick_anatomical_scans_of_a_dataset_are_taken(tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="drift")
+def test_the_thick_anatomical_scans_of_a_dataset_are_taken(tmp_path, log):
     root, out = write(tmp_path / "ds"), tmp_path / "ds" / "derivatives" / "drift"
     taken = ["sub-01/anat/sub-01_T2w.nii.gz", "sub-02/ses-1/anat/sub-02_ses-1_FLAIR.nii"]
     for name in (
@@ -102,7 +100,7 @@ def test_the_thick_anatomical_scans_of_a_dataset_are_taken(tmp_path, caplog):
     ]
     assert {item.dataset for item in items} == {root}
     assert items[0].files == (root / taken[0], root / "sub-01/anat/sub-01_T2w.json")
-    assert any("sub-01_T1w.nii.gz is skipped" in m and "slices 1.3 mm apart" in m for m in caplog.messages)
+    assert any("sub-01_T1w.nii.gz is skipped" in m and "slices 1.3 mm apart" in m for m in log.messages)
 
 
 # --- no scan is left out without a word ---

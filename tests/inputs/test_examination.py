@@ -1,12 +1,10 @@
 """Laws of what joins, what guides and what is left alone: standards decide, names order, and a reason is given."""
 
-import json
 from collections import Counter
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
 from pydicom.datadict import dictionary_VR, tag_for_keyword
@@ -18,59 +16,40 @@ from scripts.inputs.examination import MOST_GUIDES, grouped, role, roles
 from scripts.inputs.identity import AMOUNTS, by_times
 from scripts.inputs.identity import TIMES as TIMES_READ
 from scripts.inputs.names import alike, contrast_of, of_files
-from scripts.inputs.scan import Scan, heads
+from scripts.inputs.scan import Scan, by_head
 from scripts.inputs.scans import scans as find_scans
 from scripts.inputs.selection import Selection
 from scripts.stack.grid import voxel_spacing
 from tests.cohort_files import add
-from tests.dicom_files import ORIENTATIONS, VOXELS, mr_slices, save
-
-ISOTROPIC, AXIAL, SAGITTAL = (1, 1, 1), (1, 1, 5), (5, 1, 1)
+from tests.corpus import situations
+from tests.corpus.situations import CUBE, SAGITTAL, THICK, nifti
+from tests.dicom_files import PIXEL, VOXELS, mr_slices, save
 
 
 @pytest.fixture
-def volume(write_nifti, tmp_path):
+def volume(tmp_path):
     """Writes a volume of given voxels, with a sidecar, and gives its scan."""
 
-    def write(name, edges=AXIAL, **sidecar):
-        voxels = np.arange(512, dtype=np.float32).reshape(8, 8, 8)
-        path = write_nifti(voxels, np.diag([*map(float, edges), 1.0]), f"{name}.nii.gz")
-        (path.parent / f"{path.name.removesuffix('.nii.gz')}.json").write_text(json.dumps(sidecar))
+    def write(name, edges=THICK, **sidecar):
+        path = nifti(tmp_path, name, edges, np.arange(512.0).reshape(8, 8, 8), **sidecar)
         return Scan(name, path, (path,), tmp_path / f"{name}_sr")
 
     return write
 
 
-def series(tmp_path, number, description, orientation="axial", spacing=5.0, **header):
-    further = {"SeriesInstanceUID": f"1.2.3.{number}", "SeriesNumber": number, "SeriesDescription": description}
-    directions = ORIENTATIONS[orientation] if isinstance(orientation, str) else orientation
-    images = mr_slices(VOXELS, directions, spacing=spacing, **further | header)
-    save(tmp_path / "study" / str(number), images)
-    (found,) = dicom.find_series(tmp_path / "study" / str(number))
+def series(tmp_path, number, description, **given):
+    (found,) = dicom.find_series(situations.series(tmp_path / "study", number, description, VOXELS, **given))
     return Scan(description, found, (), tmp_path / description)
 
 
 @pytest.mark.parametrize(
     ("one", "other", "why"),
-    [
+    [  # names, or what sidecars say
         ("sub-1_T1w", "sub-1_ce-gd_T1w", "ce-gd"),
         ("sub-1_FLAIR", "sub-1_T1w", "one is FLAIR, the other T1w"),
         ("sub-1_acq-ax_T2w", "sub-1_acq-sag_run-2_T2w", None),
         ("acq-pre_T1w", "acq-post_T1w", None),  # names of loose files settle nothing
         ("FLAIR", "T1w", None),
-    ],
-)
-def test_suffix_and_entities_of_bids_tell_contrasts_apart_and_other_names_do_not(one, other, why, volume):
-    one, other = volume(one).identity, volume(other).identity
-    told = one.other_contrast(other)
-    assert told is None if why is None else why in told
-    assert one.one_contrast(other) == (why is None and bool(one.stated))
-    assert (other.other_contrast(one) is None) == (told is None)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "why"),
-    [
         ({"EchoTime": 0.1, "InversionTime": 2.5}, {"EchoTime": 0.1}, "an inversion time"),
         ({"EchoTime": 0.1}, {"EchoTime": 0.119}, None),
         ({"EchoTime": 0.1}, {"EchoTime": 0.121}, "their echo times are 100 and 121 ms"),
@@ -84,9 +63,13 @@ def test_suffix_and_entities_of_bids_tell_contrasts_apart_and_other_names_do_not
         ({"ScanOptions": ["SAT_GEMS", "FS"]}, {"ScanOptions": "FAST_GEMS\\FS"}, None),
     ],
 )
-def test_sidecars_tell_contrasts_apart(one, other, why, volume):
-    told = volume("a", **one).identity.other_contrast(volume("b", **other).identity)
+def test_suffix_entities_and_sidecars_tell_contrasts_apart_and_other_names_do_not(one, other, why, volume):
+    pair = (volume(said) if isinstance(said, str) else volume(name, **said) for name, said in zip("ab", (one, other)))
+    one, other = (scan.identity for scan in pair)
+    told = one.other_contrast(other)
     assert told is None if why is None else why in told
+    assert one.one_contrast(other) == (why is None and bool(one.stated))
+    assert (other.other_contrast(one) is None) == (told is None)
 
 
 DENIED = ["", "NONE", "No", "NO CONTRAST", "N/A", "-", "0", "0 ml", "w/o", "W/O GAD", "none given", "false", "UNKNOWN"]
@@ -104,10 +87,10 @@ def test_an_agent_was_given_unless_its_attribute_says_no(said, given, volume):
 def test_what_is_named_goes_together_but_for_what_a_standard_calls_another_contrast(volume, log):
     """A loose file's name never does."""
     scans = [volume("acq-pre_T1w"), volume("FLAIR"), volume("late", ContrastBolusIngredient="Gd")]
-    found = grouped(scans, scans)
+    found = grouped(scans, True)
     assert [[one.name for one in scan.each] for scan in found] == [["acq-pre_T1w", "FLAIR"], ["late"]]
     assert "late is rebuilt alone, not with acq-pre_T1w: a contrast agent was given before one of them." in log.messages
-    found = grouped(scans, scans, "late*")
+    found = grouped(scans, True, "late*")
     assert [[one.name for one in scan.each] for scan in found] == [["late"], ["acq-pre_T1w"], ["FLAIR"]]
 
 
@@ -118,7 +101,7 @@ def test_names_are_alike_by_the_words_that_they_begin_or_end_with():
 
 def test_stacks_of_bids_join_by_suffix_and_entities(volume):
     names = "acq-ax_T2w", "acq-sag_T2w", "run-2_T2w", "rec-x_T2w", "T1w"
-    found = grouped([volume(f"sub-01_{name}") for name in names], [])
+    found = grouped([volume(f"sub-01_{name}") for name in names], False)
     assert sorted(len(scan.each) for scan in found) == [1, 1, 3]
     (joined,) = (scan for scan in found if len(scan.each) > 1)
     assert joined.result.name.endswith("_together_sr")
@@ -126,22 +109,22 @@ def test_stacks_of_bids_join_by_suffix_and_entities(volume):
 
 def test_loose_files_join_where_the_user_names_them_and_a_line_says_how(volume, log):
     scans = [volume("T2_ax"), volume("T2_sag", SAGITTAL)]
-    assert len(grouped(scans, [])) == 2 and len(grouped(scans, scans)) == 1
+    assert len(grouped(scans, False)) == 2 and len(grouped(scans, True)) == 1
     assert any("To join them: drift-mri T2_ax T2_sag --together" in line for line in log.messages)
 
 
 def test_scans_of_a_head_are_ordered_by_their_names_and_by_how_sharp_they_are(volume):
-    scan = volume("anna_FLAIR", AXIAL)
+    scan = volume("anna_FLAIR", THICK)
     others = [
         volume("anna_T2_thin", (1, 1, 3)),
         volume("anna_T2_sag", SAGITTAL),
-        volume("anna_T2_cube", ISOTROPIC),
-        volume("anna_T1_cube", ISOTROPIC, ContrastBolusIngredient="Gd"),
-        volume("anna_T1", ISOTROPIC),
+        volume("anna_T2_cube", CUBE),
+        volume("anna_T1_cube", CUBE, ContrastBolusIngredient="Gd"),
+        volume("anna_T1", CUBE),
         volume("anna_T1_ax", (1, 1, 4)),
         volume("anna_FLAIR_sag", SAGITTAL),
-        volume("ben_T1", ISOTROPIC),
-        volume("anna_brain", ISOTROPIC),
+        volume("ben_T1", CUBE),
+        volume("anna_brain", CUBE),
         scan,
     ]
     found = roles(scan, others)
@@ -155,31 +138,26 @@ def test_scans_of_a_head_are_ordered_by_their_names_and_by_how_sharp_they_are(vo
 def test_what_standards_call_one_contrast_guides_nothing(volume):
     times = {"EchoTime": 0.1, "RepetitionTime": 5.0}
     for one, other, said in (("sub-1_T2w", "sub-1_acq-x_T2w", {}), ("a", "b", times)):
-        found = roles(volume(one, **said), [volume(other, SAGITTAL, **said), volume(f"{other}_x", ISOTROPIC)])
+        found = roles(volume(one, **said), [volume(other, SAGITTAL, **said), volume(f"{other}_x", CUBE)])
         assert [role.why for _, role in found if not role.rank] == ["it has the same contrast and another direction"]
         assert len(found) == 2
 
 
-@pytest.mark.parametrize(("degrees", "joins"), [(20, False), (30, True), (90, True)])
-def test_stacks_of_one_contrast_join_where_their_directions_differ(tmp_path, degrees, joins):
+@pytest.mark.parametrize(
+    "degrees, frame, joins", [(20, "1", False), (30, "1", True), (90, "1", True), (90, "2", False)]
+)
+def test_stacks_of_one_contrast_and_frame_join_where_their_directions_differ(tmp_path, degrees, frame, joins):
     """Slices that are turned about the left-right axis."""
-    cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
-    first = series(tmp_path, 1, "t2 tse tra")
-    second = series(tmp_path, 2, "t2 tse cor", orientation=[1, 0, 0, 0, cosine, sine])
-    assert len(grouped([first, second], [])) == 2 - joins
-    assert ("another direction" if joins else "the same direction") in roles(first, [second])[0][1].why
-
-
-def test_stacks_of_two_frames_of_reference_are_left_alone(tmp_path):
-    first = series(tmp_path, 1, "t2 tse tra")
-    assert len(grouped([first, series(tmp_path, 2, "t2 tse sag", "sagittal")], [])) == 1
-    other = series(tmp_path, 3, "t2 tse sag", "sagittal", FrameOfReferenceUID="1.2.9")
-    assert len(grouped([first, other], [])) == 2
+    turned = (1, 0, 0, 0, np.cos(np.radians(degrees)), np.sin(np.radians(degrees)))
+    first = series(tmp_path, 1, "t2 tse tra", FrameOfReferenceUID="1")
+    second = series(tmp_path, 2, "t2 tse cor", orientation=turned, FrameOfReferenceUID=frame)
+    assert len(grouped([first, second], False)) == 2 - joins
+    assert ("another direction" if degrees >= 30 else "the same direction") in roles(first, [second])[0][1].why
 
 
 @pytest.mark.parametrize("orientation", ["axial", "sagittal", "oblique"])
 def test_a_series_lies_as_its_volume_does(tmp_path, orientation):
-    scan = series(tmp_path, 1, "t2", orientation)
+    scan = series(tmp_path, 1, "t2", orientation=orientation, PixelSpacing=PIXEL)
     affine = dicom.read_series(scan.source).affine
     edges = voxel_spacing(affine)
     np.testing.assert_allclose(scan.identity.edges, edges, atol=1e-6)
@@ -228,7 +206,7 @@ PEOPLE = [  # files, each head's with a blank between, heads with a stroke
     "TCGA-06-0125-T1 TCGA-06-0125_sag-FLAIR_iso | TCGA-06-0126-t2-3mm TCGA-06-0126-T1",
     "anna.T2 anna.T1 | ben T2 | carl-T1",
     "山田_T2 山田_T1 | Иванов_T2",
-    "T2WI T1WI mp2rage_UNI T1w_defaced T1增强",
+    "T2WI T1WI mp2rage_UNI T1w_defaced T1增强",  # names-with-wi
     "FLAIR_anna FLAIR_ben T1_anna T1_ben",  # a contrast's word is nobody's
     "T1 T2 brain",
     "T2/anna T1/anna | T2/ben T1/ben",
@@ -247,10 +225,8 @@ def test_loose_files_of_one_head_share_a_folder_and_the_first_token_of_their_nam
     for path in paths.values():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    of, found = heads([Scan(name, path, (path,), path) for name, path in paths.items()]), {}
-    for name, path in paths.items():
-        found.setdefault(of[path], []).append(name)
-    assert sorted(map(sorted, found.values())) == sorted(expected)
+    found = by_head([Scan(name, path, (path,), path) for name, path in paths.items()])
+    assert sorted(sorted(scan.name for scan in head) for head in found) == sorted(expected)
 
 
 @pytest.mark.parametrize("name", ["{}_T1", "T1_{}", "scan_{}", "T1_{}/scan"])
@@ -267,34 +243,23 @@ def test_pairs_that_are_compared_grow_with_the_files_of_a_folder_and_not_with_th
 def test_whoever_is_scanned_the_own_guide_is_among_the_first_three_candidates(tmp_path):
     """Sixty-three folders of two people each: nine layouts, names of many kinds (benchmarks/names.py)."""
     for k, layout in enumerate(layouts(63)):
-        found = {}
+        scans = []
         for name, (who, kind) in layout.items():
-            path = tmp_path / str(k) / f"{name}.nii.gz"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            nib.save(
-                nib.Nifti1Image(np.zeros((8, 8, 8), np.int16), np.diag([1, 1, 5 if kind == "thick" else 1, 1])), path
-            )
-            found[path] = Scan(f"{who} {kind}", path, (path,), path)
-        of = heads(found.values())
-        for scan in (one for one in found.values() if one.name.endswith("thick")):
-            others = [one for one in found.values() if of[one.source] == of[scan.source]]
-            first = [one.name for one, role in roles(scan, others) if role.rank][:MOST_GUIDES]
-            assert scan.name.replace("thick", "sharp") in first, (layout, scan, first)
+            path = add(tmp_path / str(k) / f"{name}.nii.gz", THICK if kind == "thick" else CUBE)
+            scans.append(Scan(f"{who} {kind}", path, (path,), path))
+        for head in by_head(scans):
+            for scan in (one for one in head if one.name.endswith("thick")):
+                first = [one.name for one, role in roles(scan, head) if role.rank][:MOST_GUIDES]
+                assert scan.name.replace("thick", "sharp") in first, (layout, scan, first)
 
 
 def test_guides_of_other_sessions_come_last_and_the_nearest_in_time_first(volume):
-    days = {
-        "ses-4_T1w": None,
-        "ses-3_T1w": date(2020, 3, 1),
-        "ses-2_T1w": date(2019, 12, 30),
-        "ses-5_T1w": date(2020, 1, 1),
-        "ses-1_acq-sag_T2w": None,
-    }
-    own = replace(volume("sub-1_ses-1_FLAIR").identity, date=date(2020, 1, 1))
-    found = {
-        name: role(own, replace(volume(f"sub-1_{name}", SAGITTAL if "sag" in name else ISOTROPIC).identity, date=day))
-        for name, day in days.items()
-    }
+    own, found = replace(volume("sub-1_ses-1_FLAIR").identity, date=date(2020, 1, 1)), {}
+    days = {"ses-4_T1w": None, "ses-3_T1w": date(2020, 3, 1), "ses-2_T1w": date(2019, 12, 30)}
+    days |= {"ses-5_T1w": date(2020, 1, 1), "ses-1_acq-sag_T2w": None}
+    for name, day in days.items():
+        other = volume(f"sub-1_{name}", SAGITTAL if "sag" in name else CUBE).identity
+        found[name] = role(own, replace(other, date=day))
     assert all(one.rank for one in found.values())
     assert sorted(found, key=lambda name: found[name].rank) == list(days)[::-1]
 
@@ -303,7 +268,7 @@ def test_a_sidecars_patient_and_study_say_whose_head_it_is_and_neither_does_alon
     study = {"StudyInstanceUID": "1.2"}
     for said, same in ((study | {"PatientName": "Doe"}, True), (study, False), ({"PatientID": "17"}, False)):
         scans = [volume(f"{name}_{kind}", **said) for name in ("anna", "ben") for kind in ("FLAIR", "T1")]
-        assert len({*heads(scans).values()}) == 2 - same, said
+        assert len(by_head(scans)) == 2 - same, said
 
 
 @pytest.mark.parametrize(
@@ -380,14 +345,14 @@ def test_nothing_that_a_sidecar_says_ends_a_cohort(field, volume, tmp_path):
     """Each scan of a dataset is there, with an identity, whatever one of its fields holds."""
     for k, wrong in enumerate(WRONG):
         scan = volume(f"t2_{k}", **{field: wrong})
-        other = volume(f"t1_{k}", ISOTROPIC, **{field: wrong})
+        other = volume(f"t1_{k}", CUBE, **{field: wrong})
         assert roles(scan, [other]) and not scan.identity.broken
 
 
 def test_a_date_of_another_form_is_none(volume):
     dates = [bids.day(said) for said in [*WRONG, None, "2019-06-15T12:00:00", "20190615"]]
     assert dates == [None] * (len(WRONG) + 1) + [date(2019, 6, 15)] * 2
-    scan, other = volume("sub-1_ses-1_T2w").identity, volume("sub-1_ses-2_T1w", ISOTROPIC).identity
+    scan, other = volume("sub-1_ses-1_T2w").identity, volume("sub-1_ses-2_T1w", CUBE).identity
     for one in dates:
         assert role(replace(scan, date=date(2020, 1, 1)), replace(other, date=one)).rank
 

@@ -1,7 +1,9 @@
 """What is read of a scan's file is what it holds; what is no complete volume of real numbers is refused in one line."""
 
+import gzip
 import re
 import struct
+import tracemalloc
 
 import nibabel as nib
 import numpy as np
@@ -10,9 +12,13 @@ import torch
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.transforms import Compose, EnsureChannelFirstd, LoadImaged
 
-from scripts.inputs.readers import ScanReader
+from scripts.inputs import readers
+from scripts.inputs.readers import EXTENSIONS, FOOTER, ScanReader, data_file
+from scripts.inputs.scans import scans
+from scripts.inputs.selection import Selection
 from scripts.inputs.transforms import LoadScand
 from scripts.outputs.results import nifti_image
+from scripts.stack.acquisition import Acquisition
 from tests.corpus.formats import itk_image
 from tests.volumes import random_affine, smooth_head
 
@@ -156,7 +162,7 @@ def test_an_nrrd_header_without_a_space_is_a_warning(named, tmp_path):
 # --- facts that deny each other ---
 
 
-def test_a_header_without_any_form_says_no_side_and_is_warned_of(tmp_path):
+def test_a_header_without_any_form_says_no_side_and_is_warned_of(tmp_path):  # no-form
     image = nib.Nifti1Image(VOXELS, None)
     image.header.set_zooms((1, 1, 5))
     nib.save(image, tmp_path / "scan.nii")
@@ -170,7 +176,7 @@ def test_a_header_without_any_form_says_no_side_and_is_warned_of(tmp_path):
     assert "warning" not in read(nib.Nifti1Image(VOXELS, AXIAL))[1]
 
 
-def test_a_rounded_quaternion_does_not_hide_a_good_sform(tmp_path):
+def test_a_rounded_quaternion_does_not_hide_a_good_sform(tmp_path):  # quaternion-beyond-one
     image = nib.Nifti1Image(VOXELS, AXIAL)
     image.set_qform(AXIAL, 1)
     nib.save(image, tmp_path / "scan.nii")
@@ -200,3 +206,172 @@ def test_bright_values_that_were_stored_as_negative_ones_are_unwrapped(tmp_path)
         array, meta = read(tmp_path / f"{name}.nii")
         assert ("above 32767" in meta.get("warning", "")) == wrapped
         np.testing.assert_array_equal(array, bright.astype(np.uint16) if wrapped else voxels)
+
+
+# --- pairs and MGH are read as other formats are; Analyze does not say which side is left ---
+
+PLACE = np.array([[-1.0, 0, 0, 30], [0, 1.0, 0, -40], [0, 0, 4.0, -20], [0, 0, 0, 1]])  # as Analyze lies: x to the left
+
+
+def save(path, kind):
+    nib.save(kind(VOXELS, PLACE), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", [nib.AnalyzeImage, nib.Spm99AnalyzeImage, nib.Spm2AnalyzeImage])
+def test_analyze_is_refused_with_what_to_do(kind, tmp_path, refusal):
+    said = refusal(read, save(tmp_path / "scan.hdr", kind))
+    assert "scan.hdr is in the Analyze format" in said and "Convert it" in said
+
+
+@pytest.mark.parametrize(("header", "voxels"), [("scan.hdr", "scan.img"), ("scan.HDR", "scan.IMG")])
+def test_a_pair_is_one_scan_with_all_its_files_and_is_read_by_either_name(header, voxels, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    save(folder / header, nib.Nifti1Pair)
+    (folder / "picture.hdr").write_bytes(b"#?RADIANCE\n")
+    (folder / "disk.img").write_bytes(b"\0" * 512)
+    for source in (folder, folder / header, folder / voxels, [folder / header, folder / voxels]):
+        (found,) = scans(source, "out", Selection(1.3))
+        assert found.source == folder / header and found.result.as_posix() == "out/scan_sr"
+        assert [path.name for path in found.files] == [header, voxels]
+    for name in (header, voxels):
+        array, meta = read(folder / name)
+        np.testing.assert_array_equal(array, VOXELS)
+        np.testing.assert_allclose(meta["affine"], PLACE)
+
+
+def test_mgh_is_mgz_unpacked(tmp_path, door):
+    for ending in ("mgh", "mgz"):
+        save(tmp_path / f"{ending}.{ending}", nib.MGHImage)
+    plain, packed = (door(tmp_path / f"{ending}.{ending}", slice_thickness=4) for ending in ("mgh", "mgz"))
+    np.testing.assert_array_equal(plain.numpy(), packed.numpy())
+    assert Acquisition.of(plain) == Acquisition.of(packed)
+    assert len(scans(tmp_path / "mgh.mgh", "out", Selection(1.3))) == 1
+
+
+# --- no more is unpacked than the header says; an image in memory needs no file ---
+
+KINDS = {"scan.nii.gz": nib.Nifti1Image, "scan.mgz": nib.MGHImage}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_lies_behind_the_voxels_may_be_tags_and_no_more(name, tmp_path, refusal):
+    path = tmp_path / name
+    nib.save(KINDS[name](VOXELS, np.eye(4)), path)
+    plain = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(plain + bytes(FOOTER - 4096), 1))
+    np.testing.assert_array_equal(read(path)[0], VOXELS)
+    path.write_bytes(gzip.compress(plain + bytes(FOOTER + 4096), 1))
+    assert "scan" in (told := refusal(read, path)) and "unpacks to more than its header says" in told
+
+
+def extended(path, kind, said, held):
+    """A packed NIfTI whose header has one extension: of `said` bytes, as it says itself, and of `held` bytes."""
+    image = kind(VOXELS, np.eye(4))
+    header = image.header.copy()
+    start = header.sizeof_hdr + 4
+    header["vox_offset"] = start + held
+    with gzip.open(path, "wb", 1) as file:
+        file.write(header.binaryblock + b"\1\0\0\0" + np.array([said, 6], np.int32).tobytes())
+        file.write(bytes(held - 8) + VOXELS.tobytes("F"))
+    return path
+
+
+@pytest.mark.parametrize("kind", [nib.Nifti1Image, nib.Nifti2Image])
+@pytest.mark.parametrize("bytes_held", [1024, EXTENSIONS - 4096])
+def test_a_header_may_have_extensions(kind, bytes_held, tmp_path):
+    path = extended(tmp_path / "scan.nii.gz", kind, bytes_held, bytes_held)
+    np.testing.assert_array_equal(read(path)[0], VOXELS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [*((nib.Nifti1Image, one) for one in (2**25, -(2**20), 0)), (nib.Nifti2Image, 2**31 - 16)]
+)
+def test_no_more_of_an_extension_is_unpacked_than_a_header_may_hold(kind, said, tmp_path, refusal):
+    """Some 40 kB would fill 32 MB here, and 2 MB as many as 2 GB. A negative size would be read to the end."""
+    path = extended(tmp_path / "scan.nii.gz", kind, said, 2**25)
+    assert path.stat().st_size < 2**20
+    tracemalloc.start()
+    told = refusal(read, path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "scan.nii.gz cannot be read (its header extensions go beyond 16 MB" in told
+    assert most < 4 * EXTENSIONS
+
+
+@pytest.mark.parametrize("cached", ["array", "read"])
+def test_an_image_in_memory_is_read_without_its_file(cached, tmp_path):
+    path = tmp_path / "scan.nii.gz"
+    image = nib.Nifti1Image(VOXELS, np.eye(4))
+    image.to_filename(path)
+    if cached == "read":
+        image = nib.load(path)
+        image.get_fdata()
+    assert image.get_filename() == str(path)
+    path.unlink()
+    np.testing.assert_array_equal(read(image)[0], VOXELS)
+
+
+# --- headers of NRRD and MetaImage name a file of voxels beside them, or none ---
+
+NRRD = "NRRD0004\ntype: uint8\ndimension: 3\nsizes: 4 4 4\nencoding: raw\n{field}: {name}\n"
+META = "NDims = 3\nDimSize = 4 4 4\nElementType = MET_UCHAR\n{field} = {name}\n"
+HEADERS = [*((ending, NRRD, "data file") for ending in ("nhdr", "nrrd")), ("nhdr", NRRD, "DataFile")]
+HEADERS += [(ending, META, "ElementDataFile") for ending in ("mhd", "mha")]
+SECRET = b"0123456789abcdef" * 4
+
+
+@pytest.fixture
+def header(tmp_path):
+    """Writes a header into `in`, beside `beside.raw`; `secret.raw` lies above."""
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    for name in ("secret.raw", "in/beside.raw", "in/deep/below.raw"):
+        (tmp_path / name).write_bytes(SECRET)
+    (tmp_path / "in" / "link.raw").symlink_to("../secret.raw")
+
+    def write(ending, text, field, name):
+        path = tmp_path / "in" / f"scan.{ending}"
+        path.write_text(text.format(field=field, name=name))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(("ending", "text", "field"), HEADERS)
+def test_voxels_may_lie_in_a_file_beside_their_header(ending, text, field, header):
+    path = header(ending, text, field, "./beside.raw")
+    assert data_file(path) == path.with_name("beside.raw")
+
+
+@pytest.mark.slow  # to import ITK
+@pytest.mark.skipif(not readers.has_itk, reason="needs pip install '.[itk]'")
+@pytest.mark.parametrize(("ending", "text", "field"), HEADERS)
+def test_voxels_beside_their_header_are_read_and_others_are_not(ending, text, field, header, refusal):
+    path = header(ending, text, field, "./beside.raw")
+    assert read(path)[0].ravel(order="F").astype(np.uint8).tobytes() == SECRET
+    assert "one file in its own folder" in refusal(read, header(ending, text, field, "../secret.raw"))
+
+
+NAMES = ["{up}/secret.raw", "../secret.raw", "./../secret.raw", "deep/below.raw", "link.raw", "..", ".", ""]
+NAMES += ["LIST\nbeside.raw\nbeside.raw", "LIST 2\n../secret.raw", "be%dside.raw 1 3 1", "..\\secret.raw"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ending", "text", "field"),
+    [
+        *((name, *HEADERS[k]) for k in (0, 3) for name in NAMES),
+        *((NAMES[0], *header) for header in HEADERS),
+        *((f"{first}\nElementDataFile : ../secret.raw", *HEADERS[3]) for first in ("beside.raw", "LOCAL")),
+    ],
+)
+def test_a_header_cannot_name_a_file_that_is_not_its_own(name, ending, text, field, header, refusal, tmp_path):
+    """Any file of the machine would come out as an image."""
+    path = header(ending, text, field, name.format(up=tmp_path))
+    assert "takes its voxels from" in refusal(data_file, path) and str(path) in refusal(data_file, path)
+
+
+@pytest.mark.parametrize("ending", ["mhd", "mha"])
+def test_voxels_after_their_header_have_no_file_of_their_own(ending, header):
+    assert data_file(header(ending, META, "ElementDataFile", "LOCAL")) is None
+    assert data_file(header("nrrd", NRRD, "content", "x")) is None

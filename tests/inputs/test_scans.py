@@ -111,9 +111,7 @@ def test_one_scan_given_twice_is_one_scan(given, tmp_path, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
-def test_series_and_colours_of_a_folder_are_skipped_with_a_line_from_their_headers(
-    shape, dtype, why, ending, tmp_path, log
-):
+def test_series_and_colours_of_a_folder_are_skipped_by_their_headers(shape, dtype, why, ending, tmp_path, log):
     """A study folder holds them beside its scans: they are no failures, and their voxels are never read."""
     add(tmp_path / "scan.nii.gz")
     path = tmp_path / f"a{ending}"
@@ -128,15 +126,7 @@ def test_series_and_colours_of_a_folder_are_skipped_with_a_line_from_their_heade
 # --- which volumes of a folder are scans to rebuild: one rule ---
 
 
-def plain(root):
-    return root, root / "scan.nii.gz"
-
-
-def dataset(root):
-    return write(root), root / "sub-1/anat/sub-1_T2w.nii.gz"
-
-
-@pytest.mark.parametrize("kind", [plain, dataset])
+@pytest.mark.parametrize("name", ["scan", "sub-1/anat/sub-1_T2w"])
 @pytest.mark.parametrize(
     ("spacing", "thickness", "taken"),
     [
@@ -148,9 +138,9 @@ def dataset(root):
         ((1, 1, 1), "broken", True),  # told when its turn comes
     ],
 )
-def test_thick_is_one_rule_of_spacing_and_known_thickness(spacing, thickness, taken, kind, tmp_path, log):
-    root, path = kind(tmp_path)
-    add(path, spacing)
+def test_thick_is_one_rule_of_spacing_and_known_thickness(spacing, thickness, taken, name, tmp_path, log):
+    root = write(tmp_path) if name.startswith("sub-") else tmp_path
+    path = add(root / f"{name}.nii.gz", spacing)
     add(path.with_name("sub-1_acq-x_T2w.nii.gz"))
     if thickness is not None:
         path.with_name(path.name.replace(".nii.gz", ".json")).write_text(f'{{"SliceThickness": "{thickness}"}}')
@@ -231,16 +221,17 @@ def guides(source, selection=None, guide="auto"):
     return {Path(one.name).name: Path(one.guides[0].scan.name).name if one.guides else None for one in found}
 
 
-def examination(folder, person=""):
-    add(folder / f"{person}FLAIR.nii.gz")
-    add(folder / f"{person}T1w.nii.gz", (1, 1, 1), HEAD)
-    add(folder / f"{person}T2w.nii.gz", (1, 1, 1), HEAD)
-    return folder
+def examination(folder):
+    add(folder / "FLAIR.nii.gz")
+    add(folder / "T1w.nii.gz", (1, 1, 1), HEAD)
+    add(folder / "T2w.nii.gz", (1, 1, 1), HEAD)
 
 
-def test_the_best_scan_beside_a_thick_one_guides_it(tmp_path, log):
-    for guide in ("auto", True):
-        assert guides(examination(tmp_path), guide=guide) == {"FLAIR.nii.gz": "T1w.nii.gz"}
+def test_the_best_scan_beside_a_thick_one_guides_it_also_one_that_is_not_included(tmp_path):
+    examination(tmp_path)
+    for guide, include in (("auto", None), (True, None), ("auto", "FLAIR*")):
+        found = guides(tmp_path, Selection(THIN, include=include), guide)
+        assert found == {"FLAIR.nii.gz": "T1w.nii.gz"}
 
 
 def test_a_mask_a_result_and_what_is_shut_out_guide_nothing(tmp_path):
@@ -250,7 +241,3 @@ def test_a_mask_a_result_and_what_is_shut_out_guide_nothing(tmp_path):
     assert guides(tmp_path) == {"FLAIR.nii.gz": None}
     examination(tmp_path)
     assert guides(tmp_path, Selection(THIN, exclude="T1*")) == {"FLAIR.nii.gz": "T2w.nii.gz"}
-
-
-def test_what_is_not_included_may_guide(tmp_path):
-    assert guides(examination(tmp_path), Selection(THIN, include="FLAIR*")) == {"FLAIR.nii.gz": "T1w.nii.gz"}

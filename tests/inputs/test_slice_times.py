@@ -2,13 +2,13 @@
 
 import json
 
-import nibabel as nib
 import numpy as np
 import pytest
 
 from benchmarks import preprocessing
 from scripts.inputs.dicom import find_series
 from scripts.stack.acquisition import Acquisition
+from tests.cohort_files import add
 from tests.dicom_files import mr_slices, save
 from tests.volumes import head
 
@@ -46,13 +46,6 @@ def test_dicom_headers_say_the_packages(tmp_path, said):
     assert list(said)[-1] in a.sources["packages"]
 
 
-def written(folder, **fields):
-    """A NIfTI file of slices along its last axis, and its sidecar."""
-    nib.save(nib.Nifti1Image(SLICES.astype(np.float32), np.diag([1.0, 1.0, 5.0, 1.0])), folder / "scan.nii.gz")
-    (folder / "scan.json").write_text(json.dumps(fields))
-    return folder / "scan.nii.gz"
-
-
 TIMES = [60.0 * (k % 3) + k for k in range(COUNT)]
 
 
@@ -70,5 +63,6 @@ TIMES = [60.0 * (k % 3) + k for k in range(COUNT)]
     ],
 )
 def test_sidecars_say_the_packages(tmp_path, fields, said):
-    a = acquired(written(tmp_path, **fields))
+    (tmp_path / "scan.json").write_text(json.dumps(fields))
+    a = acquired(add(tmp_path / "scan.nii.gz", voxels=SLICES))
     assert a.packages == said and ("packages" in a.sources) == bool(said)

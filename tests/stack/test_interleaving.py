@@ -105,7 +105,7 @@ def test_orders_are_those_that_programs_leave():
 *TURNS, NAMES = ORDERS
 
 
-@pytest.mark.parametrize("said", TURNS)
+@pytest.mark.parametrize("said", TURNS)  # slices-in-order-of-time
 @pytest.mark.parametrize("axis", [0, 2])
 def test_slices_in_another_order_than_their_places_are_told_and_the_order_is_named(slices, said, axis):
     volume = slices.movedim(2, axis)
@@ -133,7 +133,7 @@ def test_a_head_of_equal_halves_shows_no_mirror_whatever_its_noise(seed):
 
 @pytest.mark.parametrize("factor", [0.7, 0.8])
 @pytest.mark.parametrize("which", [0, 1])
-def test_every_other_slice_that_is_dimmer_becomes_as_bright_as_the_others(slices, factor, which):
+def test_every_other_slice_that_is_dimmer_becomes_as_bright_as_the_others(slices, factor, which):  # odd-slices-dimmer
     dim, low = slices.clone(), intensity_range(slices).low
     dim[..., which::2] = low + factor * (dim[..., which::2] - low)
     even, said = evened(dim, 2, intensity_range(dim))

@@ -61,7 +61,7 @@ def test_a_thickness_that_contradicts_the_sidecar_warns_and_wins(given, warns, d
 @pytest.mark.parametrize(("spacing", "warned"), [(6.5, True), (5.02, False), (5, False), (4.9, True)])
 def test_a_spacing_of_the_sidecar_that_the_affine_denies_is_warned_of(spacing, warned, door, scan):
     found = Acquisition.of(door(add_sidecar(scan, {"SliceThickness": 5, "SpacingBetweenSlices": spacing})))
-    told = [text for text in found.warnings if "SpacingBetweenSlices" in text]
+    told = [text for text in found.warnings if "SpacingBetweenSlices" in text]  # spacing-denied-by-sidecar
     assert len(told) == warned and found.slice_spacing == pytest.approx(5)
     assert all(f"is {spacing:.4g} mm, but slices lie 5 mm apart" in text for text in told)
 
@@ -78,7 +78,7 @@ def test_a_thickness_that_is_as_good_as_empty_is_not_used_and_is_said(value, doo
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf%s", b"%s"])
-def test_a_sidecar_with_a_byte_order_mark_or_in_latin_1_is_read(content, door, scan):
+def test_a_sidecar_with_a_byte_order_mark_or_in_latin_1_is_read(content, door, scan):  # sidecar-of-another-code
     text = '{"SliceThickness": 4, "InstitutionName": "Universit\u00e4tsklinik"}'
     sidecar = scan.with_name(scan.name.split(".")[0] + ".json")
     sidecar.write_bytes(content % text.encode("utf-8" if len(content) > 2 else "latin-1"))

@@ -140,10 +140,11 @@ function stackOf(scan, facts, headers, isWhole) {
   const [{ name, volume }, [header], said] = [scan, headers, saidOf(facts, headers)];
   const isInverted = header.string("x00280004")?.trim() === "MONOCHROME1";
   const unfit = facts.Modality === "MR" ? isInverted && reasonWith("MONOCHROME1") : filled(reasonWith("modality"), [facts.Modality ?? "missing"]);
-  const why = unfit || (ofHeader(said) ?? localizer(volume.shape[2], 1000 * (facts.RepetitionTime ?? 0), said));
+  const why = unfit || (ofHeader(said) ?? localizer(volume.shape[2], said));
   refuse(why !== undefined, `${name} is skipped: ${why}.`);
   refuse(isOfTwo(headers), `${name}: slices of two persons, by PatientName and PatientID. Export the series of each person again.`);
-  const places = headers.flatMap(framesOf).map((one) => sliceOf(one, scan));
+  const placed = headers.flatMap(setsOf).flatMap((sets) => sets.find((one) => one.string("x00200032")) ?? []);
+  const places = placed.map((one) => sliceOf(one, scan));
   const slices = new Set(places);
   refuse(
     slices.has(NaN) || (slices.size > 0 && slices.size !== volume.shape[2]),
@@ -172,13 +173,6 @@ function isOfTwo(headers) {
     return known.length > 0 && known.every(([a, b]) => a !== b);
   };
   return people.some((one, k) => people.slice(k + 1).some((other) => isOther(one, other)));
-}
-
-/** What states the place of each frame of an image: the image itself, or items of an enhanced one.
- * @type {(image: dicomParser.DataSet) => dicomParser.DataSet[]} */
-function framesOf(image) {
-  const placed = (image.elements.x52009230?.items ?? []).map(({ dataSet }) => dataSet?.elements.x00209113?.items?.[0].dataSet);
-  return [image, ...placed].filter((one) => one !== undefined).filter((one) => one.string("x00200032"));
 }
 
 /** What is said of images that a header counts and that are not there; nothing where none is lost. @type {(headers: dicomParser.DataSet[], count: number) => string[]} */

@@ -2,7 +2,7 @@
 import constants from "../model/constants.js";
 import { filled, g } from "../errors.js";
 import { stem } from "../files.js";
-import { remarkOn } from "./kinds.js";
+import { remarkOn, sidecar } from "./kinds.js";
 import { contrastOf, firstToken, placeOf, words } from "./names.js";
 
 /** @typedef {import("./kinds.js").Said} Said */
@@ -18,12 +18,15 @@ const { MOST } = constants.names;
 export const namesOf = (said) =>
   ["PatientName", "PatientID"].map((key) => (said(key)[0] ?? "").toUpperCase().split(/[\s^=]+/).join(" ").trim()).map((name) => (name === "NONE" ? "" : name));
 
-/** What a header or the fields of a sidecar say of a contrast, and what is shown of it; times in ms, of a sidecar's in s.
- * @type {(said: Said, stated: string[], source: string, names: string[], scale: number) => Omit<Identity, "head" | "session" | "words" | "folder">} */
-function contrastBy(said, stated, source, names, scale) {
-  const times = TIMES.map((/** @type {string} */ key) => scale * (said(key).length === 1 && said(key)[0] ? Number(said(key)[0]) : NaN));
+/** Patient and study. @type {(said: Said) => string[]} */
+const headBy = (said) => [namesOf(said).find(Boolean) ?? "", said("StudyInstanceUID")[0] ?? ""];
+
+/** What a header or a sidecar says of a contrast, and what is shown of it.
+ * @type {(said: Said, stated: string[], names: string[]) => Omit<Identity, "head" | "session" | "words" | "folder">} */
+function contrastBy(said, stated, names) {
+  const times = TIMES.map((/** @type {string} */ key) => (said(key).length === 1 && said(key)[0] ? Number(said(key)[0]) : NaN));
   const label = stated.find((one) => one.startsWith("ce-"))?.slice(3) ?? "";
-  return { times, stated, shows: shownBy(contrastOf(stated[0] ?? ""), source, names, times, said), agent: agentOf(said, label), fatSaturated: isFatSaturated(said) };
+  return { times, stated, shows: shownBy(contrastOf(stated[0] ?? ""), names, times, said), agent: agentOf(said, label), fatSaturated: isFatSaturated(said) };
 }
 
 /** By what a DICOM series says. @type {(said: Said) => Identity} */
@@ -32,25 +35,23 @@ export function ofSeries(said) {
   const terms = [one("AcquisitionContrast"), ...(ENHANCED.includes(one("SOPClassUID")) ? said("ImageType").slice(2, 3) : [])];
   const stated = terms.flatMap((term) => ACQUIRED[term] ?? []).slice(0, 1);
   const names = [one("SeriesDescription"), `${one("ProtocolName")} ${one("SequenceName")}`];
-  const head = [namesOf(said).find(Boolean) ?? "", one("StudyInstanceUID")];
-  return { head, session: "", words: [], folder: "", ...contrastBy(said, stated, "the header", names, 1) };
+  return { head: headBy(said), session: "", words: [], folder: "", ...contrastBy(said, stated, names) };
 }
 
 /** By a file's folder, its name without its ending, its sidecar, the names beside it, and the root of its dataset.
  * @type {(folder: string, name: string, fields: Record<string, any>, beside: string[], root: string | undefined) => Identity} */
 export function ofFile(folder, name, fields, beside, root) {
-  const said = (/** @type {string} */ key) => [fields[key] || []].flat().map(String);
-  const [subject, one] = [subjectOf(folder, name, root), (/** @type {string} */ key) => said(key)[0] ?? ""];
-  const patient = [namesOf(said).find(Boolean) ?? "", one("StudyInstanceUID")];
+  const [said, subject] = [sidecar(fields), subjectOf(folder, name, root)];
   const [suffix, ...entities] = name.split("_").toReversed();
   const kept = entities.filter((one) => !["sub", "ses", "acq", "run"].includes(one.split("-")[0])).sort();
   const stated = subject && WEIGHTED.includes(suffix) ? [suffix, ...kept] : [];
   const last = placeOf(folder) === folder ? [] : [folder.split("/").at(-1) ?? ""];
-  const facts = contrastBy(said, stated, "its suffix", [one("SeriesDescription"), one("ProtocolName"), name, ...last], 1000);
+  const described = ["SeriesDescription", "ProtocolName"].map((key) => said(key)[0] ?? "");
+  const facts = contrastBy(said, stated, [...described, name, ...last]);
   const twin = `${name.replace(/_Eq_\d+$/, "")}_Eq_1`;
   return {
     ...facts,
-    head: subject ? [subject.where, subject.subject] : patient.every(Boolean) ? patient : [],
+    head: subject ? [subject.where, subject.subject] : headBy(said).every(Boolean) ? headBy(said) : [],
     session: subject?.session ?? "",
     shows: beside.includes(twin) ? { ...facts.shows, remark: filled(UNEVEN, [`${twin}.nii.gz`]) } : facts.shows,
     words: words(name).filter((word) => !contrastOf(word)),
@@ -76,28 +77,25 @@ function subjectOf(folder, name, root) {
 export function headsOf(found) {
   const loose = found.filter(({ identity }) => !identity.head.length);
   const counted = (/** @type {string[]} */ keys) => keys.reduce((all, key) => all.set(key, (all.get(key) ?? 0) + 1), /** @type {Map<string, number>} */ (new Map()));
-  const token = (/** @type {Found} */ { files }) => firstToken(stem(files[0].name));
-  const place = (/** @type {Found} */ { identity }) => placeOf(identity.folder);
-  const tokens = counted(loose.filter(token).map((one) => JSON.stringify([place(one), token(one)])));
-  const shared = new Set([...tokens].flatMap(([key, count]) => (count > 1 ? [JSON.parse(key)[0]] : [])));
-  const group = (/** @type {Found} */ one) => [place(one), shared.has(place(one)) ? token(one) : ""];
-  const sizes = counted(loose.map((one) => JSON.stringify(group(one))));
+  const tokenOf = (/** @type {Found} */ { files }) => firstToken(stem(files[0].name));
+  const key = (/** @type {Found} */ { identity }, /** @type {string} */ token) => JSON.stringify([placeOf(identity.folder), token]);
+  const tokens = counted(loose.map((one) => key(one, tokenOf(one))));
+  const isNamed = (/** @type {Found} */ one) => tokenOf(one) && Number(tokens.get(key(one, tokenOf(one)))) > 1;
+  const shared = new Set(loose.filter(isNamed).map(({ identity }) => placeOf(identity.folder)));
+  const group = (/** @type {Found} */ one) => key(one, shared.has(placeOf(one.identity.folder)) ? tokenOf(one) : "");
+  const sizes = counted(loose.map(group));
   return (own) => {
     if (own.identity.head.length) return JSON.stringify(own.identity.head);
-    const head = group(own);
-    return JSON.stringify((sizes.get(JSON.stringify(head)) ?? 0) > MOST ? [...head, own.files[0].path ?? own.files[0].name] : head);
+    return Number(sizes.get(group(own))) > MOST ? `${group(own)} ${own.files[0].path ?? own.files[0].name}` : group(own);
   };
 }
 
 /** A standard says the contrast, else times that contradict the name, else the name, else times.
- * @type {(stated: string, source: string, names: string[], times: number[], said: Said) => Identity["shows"]} */
-function shownBy(stated, source, names, times, said) {
+ * @type {(stated: string, names: string[], times: number[], said: Said) => Identity["shows"]} */
+function shownBy(stated, names, times, said) {
   const [named, timed, remark] = [contrastOf(...names), byTimes(times, said("ScanningSequence").join().includes("GR")), remarkOn(...names)];
-  if (stated) return { contrast: stated, source, remark, named };
-  if (timed && (DENIED[named] ?? "").split(" ").includes(timed)) {
-    return { contrast: timed, source: "its times", remark: filled(REMARK, [named, timed]), named };
-  }
-  return { contrast: named || timed, source: named ? "its name" : timed ? "its times" : "", remark, named };
+  const isDenied = !stated && timed && (DENIED[named] ?? "").split(" ").includes(timed);
+  return { contrast: stated || (isDenied ? timed : named || timed), remark: isDenied ? filled(REMARK, [named, timed]) : remark, named };
 }
 
 /** Whether an agent was given: by its code or amount, else by its name or an entity's label, unless it says no.

@@ -1,8 +1,6 @@
 /** What an image shows, by its header or sidecar: the tables of scripts/inputs/kinds.py, and tests for its reasons. */
 import constants from "../model/constants.js";
 import { filled, refuse } from "../errors.js";
-import { withoutSignal } from "../stack/intensity.js";
-import { fromBorder } from "../stack/tissue.js";
 import { words } from "./names.js";
 
 /** @typedef {(key: string) => string[]} Said values of an attribute, by its keyword or tag; none where it is missing */
@@ -11,6 +9,8 @@ import { words } from "./names.js";
 const { ALSO, B_VALUES, CONTENTS, CONTRASTS, DESCRIBED, DIFFUSION_SERIES, ELSEWHERE, HUMAN, MEASURES, OFFSET, REMARKS, SAYS, SLABS, TERMS } = constants.kinds;
 const { FEW_SLICES, GE_COMPONENT, GE_CREATOR, INTENT, LABELS, LOCALIZER, SECONDS, STATISTIC, UNITS } = constants.kinds;
 const { ELSEWHERE_CODES, ENHANCED } = constants.headers;
+/** @type {string[]} */
+const TIMES = constants.identity.TIMES;
 
 /** A scan by the verdict on it: marked where it is doubtful, refused where it is none. @type {(scan: ReadScan, verdict: import("../stack/contents.js").Verdict) => ReadScan} */
 export function judged(scan, { answer, why }) {
@@ -20,14 +20,13 @@ export function judged(scan, { answer, why }) {
 
 /** Why a NIfTI file is no scan, by the intent code of its header. @type {(code: number) => string | undefined} */
 export function ofIntent(code) {
-  const [isStatistic, isLabel] = [STATISTIC, LABELS].map((codes) => codes.includes(code));
-  if (!isStatistic && !isLabel) return undefined;
-  return filled(INTENT, [code, isStatistic ? "a statistic" : "labels, vectors or estimates"]);
+  const what = STATISTIC.includes(code) ? "a statistic" : LABELS.includes(code) ? "labels, vectors or estimates" : "";
+  return what ? filled(INTENT, [code, what]) : undefined;
 }
 
-/** Why a stack is a localizer, by its protocol, which a header may deny; the repetition time in ms.
- * @type {(slices: number, repetition: number, said: Said) => string | undefined} */
-export function localizer(slices, repetition, said) {
+/** Why a stack of so many slices is a localizer, by what its header or sidecar says. @type {(slices: number, said: Said) => string | undefined} */
+export function localizer(slices, said) {
+  const repetition = Number(said("RepetitionTime")[0] ?? 0);
   const isSlab = Object.entries(SLABS).some(([key, term]) => text(said, key) === term);
   return repetition > 0 && repetition <= SECONDS && slices <= FEW_SLICES && !isSlab ? filled(LOCALIZER, [slices, repetition]) : undefined;
 }
@@ -37,15 +36,6 @@ export function remarkOn(...names) {
   const said = names.flatMap(words).map((word) => word.toUpperCase());
   const remarks = /** @type {[string, string[]][]} */ (Object.entries(REMARKS));
   return said.flatMap((word) => remarks.flatMap(([why, table]) => (table.includes(word) ? [filled(why, [word])] : [])))[0] ?? "";
-}
-
-/** A volume whose background is no signal where it was NaN. More NaN than a few pockets within the head stay. @type {(volume: Volume) => Volume} */
-export function withoutNan(volume) {
-  const nan = volume.data.reduce((count, x) => count + +Number.isNaN(x), 0);
-  if (nan === 0 || nan === volume.data.length) return volume;
-  const outside = fromBorder((place) => Number.isNaN(volume.data[place]), volume.shape, [0, 1, 2]);
-  const background = outside.reduce((count, mark) => count + mark, 0);
-  return nan - background > constants.intensity.POCKETS * background ? volume : withoutSignal(volume);
 }
 
 /** A tag as dicom-parser writes it. @type {(tag: number[]) => string} */
@@ -116,15 +106,17 @@ export function ofHeader(said) {
 /** One of Python's reasons why an image is no slice of MR. @type {(word: string) => string} */
 export const reasonWith = (word) => constants.policies.OBJECTS.find((why) => why.includes(word)) ?? word;
 
-/** What a sidecar says, as a header says it. @type {(fields: Record<string, any>) => Said} */
+/** What a sidecar says, as a header says it: times in ms. @type {(fields: Record<string, any>) => Said} */
 export const sidecar = (fields) => (key) => {
-  const found = DESCRIBED.includes(key) ? fields[key] || fields[ALSO[key] ?? key] : undefined;
+  const found = fields[key] || fields[ALSO[key] ?? key] || [];
   const apart = { ImageType: /\\/, ScanningSequence: /[\\_/]/ }[key];
-  return found ? [typeof found === "string" && apart ? found.split(apart) : found].flat().map(String) : [];
+  const values = [typeof found === "string" && apart ? found.split(apart) : found].flat();
+  return values.map((one) => String(TIMES.includes(key) ? 1000 * one : one));
 };
 
 /** Why a volume is no MR scan of a head, by the fields of its sidecar; undefined if they do not say so. @type {(fields: Record<string, any>) => string | undefined} */
 export function ofSidecar(fields) {
   if (Object.entries(fields).some(([name, value]) => value && /^(NumberOf)?Diffusion/.test(name))) return DIFFUSION_SERIES;
-  return fields.Modality && fields.Modality !== "MR" ? filled(reasonWith("modality"), [fields.Modality]) : ofHeader(sidecar(fields));
+  if (fields.Modality && fields.Modality !== "MR") return filled(reasonWith("modality"), [fields.Modality]);
+  return ofHeader((key) => (DESCRIBED.includes(key) ? sidecar(fields)(key) : []));
 }

@@ -4,8 +4,8 @@ import constants from "../model/constants.js";
 import { InputError, filled, g, reason, refuse } from "../errors.js";
 import { unpacked } from "../files.js";
 import { isFlat, shearAngle, voxelSpacing } from "../stack/grid.js";
-import { percentile } from "../stack/intensity.js";
-import { indexAlong, reorder, strides } from "../stack/volume.js";
+import { isWrapped } from "../stack/intensity.js";
+import { reorder } from "../stack/volume.js";
 
 const { NO_FORM, WRAPPED } = constants.readers;
 
@@ -71,26 +71,6 @@ export async function readNifti(file) {
     intent: header.intent_code,
     warnings,
   };
-}
-
-/** Whether voxels of signed numbers of 16 bits were unsigned ones: most steps through 0 are longer than 2^15.
- * @type {(data: Float32Array, shape: number[]) => boolean} */
-function isWrapped(data, shape) {
-  let [through, far] = [0, 0];
-  const [first, second, third] = strides(shape).map((step, axis) => [0, step * (shape[axis] - 1)]);
-  const corners = first.flatMap((a) => second.flatMap((b) => third.map((c) => data[a + b + c])));
-  if (Math.min(...corners) < 0) return false; // air is not negative
-  const others = data.filter((x) => x >= 0).sort();
-  if (percentile(others, 10) > 2 ** 14) return false; // and dark
-  strides(shape).forEach((step, axis) => {
-    const index = indexAlong(shape, axis);
-    for (let k = 0; k < data.length; k++) {
-      if (index(k) + 1 === shape[axis] || data[k] < 0 === data[k + step] < 0) continue;
-      through++;
-      far += +(Math.abs(data[k] - data[k + step]) > 2 ** 15);
-    }
-  });
-  return 2 * far > through;
 }
 
 /** Gives a header its qform where its sform is none of the scanner's, and says so. @type {(h: nifti.NIFTI1 | nifti.NIFTI2) => string[]} */

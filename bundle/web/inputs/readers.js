@@ -1,18 +1,18 @@
 /** What a user gives: a NIfTI file, with its sidecar or without; DICOM images; a zip file of any of these. */
 import constants from "../model/constants.js";
-import { f, few, g, orSkip, refuse } from "../errors.js";
+import { few, orSkip, refuse } from "../errors.js";
 import { NIFTI, folderOf, stem, unzip } from "../files.js";
 import { isThin } from "../stack/acquisition.js";
 import { SCAN, none, ofVoxels } from "../stack/contents.js";
-import { shearAngle, voxelSpacing } from "../stack/grid.js";
+import { checkOrthogonal, voxelSpacing } from "../stack/grid.js";
+import { checkFinite } from "../stack/intensity.js";
+import { withoutNan } from "../stack/tissue.js";
 import { fieldsOf, namedNone, rootOf, rootsOf, sidecarsOf } from "./bids.js";
 import { readDicom } from "./dicom.js";
 import { seen } from "./examination.js";
 import { ofFile } from "./identity.js";
-import { judged, localizer, ofIntent, ofSidecar, sidecar, withoutNan } from "./kinds.js";
+import { judged, localizer, ofIntent, ofSidecar, sidecar } from "./kinds.js";
 import { readNifti } from "./nifti.js";
-
-const { MAX_SPACING, MAX_SHEAR } = constants.grid;
 
 /** @typedef {{scan: ReadScan, files: NamedBytes[], identity: Identity, part: number}} Found a scan with its files; its number in its DICOM series, from 1, and 0 of other files */
 
@@ -88,14 +88,15 @@ export function guideOf(own, found) {
 /** A scan that can be rebuilt. @type {(found: Found) => Promise<Scan>} */
 export async function taken({ scan, files }) {
   const volume = withoutNan(scan.volume);
-  check({ ...scan, volume });
+  checkFinite(volume, scan.name);
+  checkOrthogonal(scan.affine, scan.name);
   return { ...scan, volume, sources: files.map(({ name, path }) => path ?? name) };
 }
 
 /** What a volume shows: standards settle, voxels decide what these leave open. @type {(scan: ReadScan, fields: Record<string, any>, hasB: boolean) => import("../stack/contents.js").Verdict} */
 function shown({ volume, intent }, fields, hasB) {
   if (hasB) return none("a diffusion series, whose b-values lie beside it");
-  const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), typeof fields.RepetitionTime === "number" ? 1000 * fields.RepetitionTime : 0, sidecar(fields));
+  const said = ofSidecar(fields) ?? localizer(Math.min(...volume.shape), sidecar(fields));
   const settled = said ? `its sidecar says: ${said}` : ofIntent(intent ?? 0);
   return settled ? none(settled) : ofVoxels(volume);
 }
@@ -104,22 +105,4 @@ function shown({ volume, intent }, fields, hasB) {
 function isThick({ affine, volume, stated }) {
   const [, pixel, spacing] = voxelSpacing(affine).sort((a, b) => a - b);
   return Math.min(...volume.shape) > 2 && !isThin(spacing, Number(stated.slice_thickness?.[0]) || 0, pixel);
-}
-
-/** Refuses what is no volume of finite numbers on an orthogonal grid. @type {(scan: ReadScan) => void} */
-function check({ name, volume, affine }) {
-  const broken = volume.data.reduce((count, x) => count + +!Number.isFinite(x), 0);
-  refuse(broken > 0, `${name} has ${broken} NaN or infinite voxels: expected none. Mask or mend them first.`);
-  refuse(!affine.flat().every(Number.isFinite), `${name} has NaN or infinity in its affine: expected numbers. Mend its header.`);
-  const [edges, shear] = [voxelSpacing(affine), shearAngle(affine)];
-  refuse(
-    !edges.every((edge) => edge > 0 && edge <= MAX_SPACING),
-    `${name} has voxel edges of ${edges.map((edge) => g(edge, 4)).join(", ")} mm: expected positive lengths of at most ` +
-      `${f(MAX_SPACING, 1)} mm. Mend its header.`,
-  );
-  refuse(
-    shear > MAX_SHEAR,
-    `${name}: affine is sheared, ${f(shear, 2)} degrees off orthogonal, at most ${MAX_SHEAR} is supported. ` +
-      "Resample to an orthogonal grid first.",
-  );
 }

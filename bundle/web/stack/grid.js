@@ -1,6 +1,7 @@
 /** The geometry of a stack of slices, see scripts/stack/grid.py and docs/geometry.md; lengths in mm. */
 import { mat3 } from "gl-matrix";
 import constants from "../model/constants.js";
+import { f, g, refuse } from "../errors.js";
 import { AXES, clamp } from "./volume.js";
 
 /** Lengths of the voxel edges. @type {(affine: Affine) => number[]} */
@@ -24,6 +25,22 @@ export const determinant = (affine) => mat3.determinant(/** @type {any} */ (affi
 
 /** Whether an affine brings voxels onto a plane, or nowhere. @type {(affine: Affine) => boolean} */
 export const isFlat = (affine) => !(Math.abs(determinant(affine)) >= 1e-9);
+
+/** Refuses an affine that is no orthogonal grid of a head. @type {(affine: Affine, name: string) => void} */
+export function checkOrthogonal(affine, name) {
+  const [{ MAX_SHEAR, MAX_SPACING }, edges, shear] = [constants.grid, voxelSpacing(affine), shearAngle(affine)];
+  refuse(!affine.flat().every(Number.isFinite), `${name} has NaN or infinity in its affine: expected numbers. Mend its header.`);
+  refuse(
+    !edges.every((edge) => edge > 0 && edge <= MAX_SPACING),
+    `${name} has voxel edges of ${edges.map((edge) => g(edge, 4)).join(", ")} mm: expected positive lengths of at most ` +
+      `${f(MAX_SPACING, 1)} mm. Mend its header.`,
+  );
+  refuse(
+    shear > MAX_SHEAR,
+    `${name}: affine is sheared, ${f(shear, 2)} degrees off orthogonal, at most ${MAX_SHEAR} is supported. ` +
+      "Resample to an orthogonal grid first.",
+  );
+}
 
 /**
  * The array axes that become X, Y and Z of the nearest RAS+ order, and those of X, Y and Z that are then flipped.

@@ -1,5 +1,6 @@
 /** Which intensities of a scan are tissue, see scripts/stack/intensity.py. */
 import constants from "../model/constants.js";
+import { refuse } from "../errors.js";
 import { AXES, indexAlong, map, strides } from "./volume.js";
 
 const { UPPER_PERCENTILE, LOWER_PERCENTILE, NEGATIVE, DIMMEST, BRIGHTEST, NEAR, CROWD, DEAD, PADDED, FAR, NOTHING, MINORITY, RELATED, VARIED, TAIL, HOT, BROAD, LOUDEST, SKIRT, FADED, HEM } =
@@ -50,6 +51,12 @@ export const toScan = (volume, { low, high }) => map(volume, (x) => (x + 1) * ((
 /** @type {WeakMap<Volume, IntensityRange>} sorting takes long */
 const known = new WeakMap();
 
+/** Refuses voxels that are no numbers. @type {(volume: Volume, name: string) => void} */
+export function checkFinite({ data }, name) {
+  const broken = data.reduce((count, x) => count + +!Number.isFinite(x), 0);
+  refuse(broken > 0, `${name} has ${broken} NaN or infinite voxels: expected none. Mask or mend them first.`);
+}
+
 /** The range of a scan's tissue: from its floor to a percentile of the head. @type {(volume: Volume) => IntensityRange} */
 export function intensityRange(volume) {
   const range = known.get(volume) ?? rangeOf(volume);
@@ -95,6 +102,26 @@ export function withoutSignal(volume) {
   const rest = volume.data.filter((x) => !Number.isNaN(x));
   const { low } = intensityRange({ data: rest, shape: [1, 1, rest.length] });
   return map(volume, (x) => (Number.isNaN(x) ? low : x));
+}
+
+/** Whether voxels of signed numbers of 16 bits were unsigned ones: most steps through 0 are longer than 2^15.
+ * @type {(data: Float32Array, shape: number[]) => boolean} */
+export function isWrapped(data, shape) {
+  let [through, far] = [0, 0];
+  const [first, second, third] = strides(shape).map((step, axis) => [0, step * (shape[axis] - 1)]);
+  const corners = first.flatMap((a) => second.flatMap((b) => third.map((c) => data[a + b + c])));
+  if (Math.min(...corners) < 0) return false; // air is not negative
+  const others = data.filter((x) => x >= 0).sort();
+  if (percentile(others, 10) > 2 ** 14) return false; // and dark
+  strides(shape).forEach((step, axis) => {
+    const index = indexAlong(shape, axis);
+    for (let k = 0; k < data.length; k++) {
+      if (index(k) + 1 === shape[axis] || data[k] < 0 === data[k + step] < 0) continue;
+      through++;
+      far += +(Math.abs(data[k] - data[k + step]) > 2 ** 15);
+    }
+  });
+  return 2 * far > through;
 }
 
 /** The intensity of no signal: 0, but for standardised and raised scans. Padding is none. @type {(v: Volume, ordered: Float64Array) => number} */

@@ -1,6 +1,6 @@
 /** Where a volume shows tissue, see scripts/stack/tissue.py. */
 import constants from "../model/constants.js";
-import { intensityRange } from "./intensity.js";
+import { intensityRange, withoutSignal } from "./intensity.js";
 import { correlate } from "./profile.js";
 import { AXES, extremes, indexAlong, map, otherAxes, strides } from "./volume.js";
 
@@ -112,4 +112,13 @@ export function flatTissue(reference) {
   const head = headMask(reference);
   const strength = edgeStrength(reference, head);
   return map(head, (inside, k) => +(inside && strength.data[k] <= 1));
+}
+
+/** A volume whose background is no signal where it was NaN. More NaN than a few pockets within the head stay. @type {(volume: Volume) => Volume} */
+export function withoutNan(volume) {
+  const nan = volume.data.reduce((count, x) => count + +Number.isNaN(x), 0);
+  if (nan === 0 || nan === volume.data.length) return volume;
+  const outside = fromBorder((place) => Number.isNaN(volume.data[place]), volume.shape, [0, 1, 2]);
+  const background = outside.reduce((count, mark) => count + mark, 0);
+  return nan - background > constants.intensity.POCKETS * background ? volume : withoutSignal(volume);
 }

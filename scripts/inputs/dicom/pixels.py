@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from pydicom.pixels import apply_modality_lut
 
 from ...errors import InputError
 from ...stack.interleaving import block_means
 from ...stack.planes import places
-from ..headers import Frame, intensities, numbers, read_dataset, reason
+from ..headers import Frame, numbers, read_dataset, reason, rescaling
 
 
 def planes(frames: Sequence[Frame]) -> dict[Frame, np.ndarray]:
@@ -35,7 +36,10 @@ def named(path: Path) -> Iterator[None]:
 
 
 def _plane(stored: np.ndarray, frame: Frame) -> np.ndarray:
-    plane = intensities(stored, frame.header)
+    """Intensities of stored pixels, float32: by the modality LUT, else by `headers.rescaling`; NaN where padded."""
+    slope, intercept = rescaling(frame.header)
+    by_table = "ModalityLUTSequence" in frame.header
+    plane = (apply_modality_lut(stored, frame.header) if by_table else stored * slope + intercept).astype(np.float32)
     if not np.isfinite(plane).all():
         raise ValueError("infinite intensities")
     first, limit = (numbers(frame.header, f"PixelPadding{name}", 1)[0] for name in ("Value", "RangeLimit"))

@@ -47,57 +47,46 @@ from tests.dicom_files import THIN, enhanced, mr_slices, read_only, save, verdic
         ),
         ({"ImagePositionPatient": [0, 0, 0]}, "fewer than 3 slices: 6 images lie at 1 place"),
         ({"SeriesInstanceUID": ["1.2", "3"]}, "SeriesInstanceUID or SOPInstanceUID is missing or broken"),
+        ({"DiffusionBValue": 0.0}, None),  # what follows is anatomy of the head
+        ({"ScanningSequence": ["EP", "GR"], "MRAcquisitionType": "3D"}, None),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "SW_M_FFE", "M", "FFE"]}, None),
+        ({"SeriesDescription": "t2_tse_different_readmissions"}, None),
+        ({"BodyPartExamined": "HIPPOCAMPUS"}, None),
+        ({"ImageType": ["ORIGINAL", "PRIMARY", "T2", "NONE"], "ComplexImageComponent": "MAGNITUDE"}, None),
+        ({"ImageType": ["DERIVED", "PRIMARY", "DIXON", "WATER"]}, None),
     ],
 )
 def test_what_cannot_be_rebuilt_is_skipped_with_its_reason(tmp_path, voxels, attributes, reason):
-    assert reason in verdict(save(tmp_path, mr_slices(voxels, **attributes)))
+    found = verdict(save(tmp_path, mr_slices(voxels, **attributes)))
+    assert found is None if reason is None else reason in found
 
 
 @pytest.mark.parametrize(
-    "attributes",
+    ("block", "said", "reason"),
     [
-        {"DiffusionBValue": 0.0},
-        {"ScanningSequence": ["EP", "GR"], "MRAcquisitionType": "3D"},
-        {"ImageType": ["ORIGINAL", "PRIMARY", "SW_M_FFE", "M", "FFE"]},
-        {"SeriesDescription": "t2_tse_different_readmissions"},
-        {"BodyPartExamined": "HIPPOCAMPUS"},
-        {"ImageType": ["ORIGINAL", "PRIMARY", "T2", "NONE"], "ComplexImageComponent": "MAGNITUDE"},
-        {"ImageType": ["DERIVED", "PRIMARY", "DIXON", "WATER"]},
+        ((0x0019, "SIEMENS MR HEADER"), (0x0C, "IS", "1000"), "a diffusion series"),
+        ((0x0019, "SOMEBODY ELSE"), (0x0C, "IS", "1000"), None),
+        ((0x0043, "GEMS_PARM_01"), (0x39, "IS", ["1000000800", "8", "0", "0"]), "a diffusion series"),
+        ((0x0043, "GEMS_PARM_01"), (0x39, "IS", ["0", "8", "0", "0"]), None),
+        ((0x2001, "Philips Imaging DD 001"), (0x03, "FL", 800.0), "a diffusion series"),
+        ((0x0043, "GEMS_PARM_01"), (0x2F, "SS", 0), None),
+        *(((0x0043, "GEMS_PARM_01"), (0x2F, "SS", k), "phase, real or imaginary images") for k in (1, 2, 3)),
     ],
 )
-def test_anatomy_of_the_head_is_taken(tmp_path, voxels, attributes):
-    assert verdict(save(tmp_path, mr_slices(voxels, **attributes))) is None
-
-
-@pytest.mark.parametrize(
-    ("group", "creator", "element", "kind", "value", "reason"),
-    [
-        (0x0019, "SIEMENS MR HEADER", 0x0C, "IS", "1000", "a diffusion series"),
-        (0x0019, "SOMEBODY ELSE", 0x0C, "IS", "1000", None),
-        (0x0043, "GEMS_PARM_01", 0x39, "IS", ["1000000800", "8", "0", "0"], "a diffusion series"),
-        (0x0043, "GEMS_PARM_01", 0x39, "IS", ["0", "8", "0", "0"], None),
-        (0x2001, "Philips Imaging DD 001", 0x03, "FL", 800.0, "a diffusion series"),
-        (0x0043, "GEMS_PARM_01", 0x2F, "SS", 0, None),
-        *((0x0043, "GEMS_PARM_01", 0x2F, "SS", k, "phase, real or imaginary images, not magnitude") for k in (1, 2, 3)),
-    ],
-)
-def test_vendors_say_b_values_and_phases_in_attributes_of_their_own(
-    tmp_path, voxels, group, creator, element, kind, value, reason
-):
+def test_vendors_say_b_values_and_phases_in_attributes_of_their_own(tmp_path, voxels, block, said, reason):
     images = mr_slices(voxels, ImageType=["ORIGINAL", "PRIMARY", "OTHER"])
     for image in images:
-        image.private_block(group, creator, create=True).add_new(element, kind, value)
+        image.private_block(*block, create=True).add_new(*said)
     found = verdict(save(tmp_path, images))
     assert found is None if reason is None else found.startswith(reason)
 
 
 def test_images_without_a_b_value_in_a_diffusion_series_are_of_it(tmp_path, voxels):
-    images = mr_slices(voxels) + mr_slices(voxels, DiffusionBValue=1000.0)
-    (found,) = find_series(save(tmp_path / "classic", images))
-    assert found.skipped.startswith("a diffusion series") and len(found.images) == 12
-    images = mr_slices(voxels) + mr_slices(voxels, ImageType=["ORIGINAL", "PRIMARY", "DIFFUSION", "NONE"])
-    (found,) = find_series(save(tmp_path / "multi-frame", [enhanced(images)]))
-    assert found.skipped.startswith("a diffusion series") and len(found.images) == 12
+    classic = mr_slices(voxels) + mr_slices(voxels, DiffusionBValue=1000.0)
+    frames = mr_slices(voxels) + mr_slices(voxels, ImageType=["ORIGINAL", "PRIMARY", "DIFFUSION", "NONE"])
+    for kind, images in {"classic": classic, "multi-frame": [enhanced(frames)]}.items():
+        (found,) = find_series(save(tmp_path / kind, images))
+        assert found.skipped.startswith("a diffusion series") and len(found.images) == 12
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,20 @@
 """Where the slices of a series lie and what their intensities are: real files, plain oracles."""
 
 import copy
+import gzip
 import logging
+import tracemalloc
 
 import numpy as np
 import pytest
 from pydicom import uid
 
 from scripts.errors import InputError
+from scripts.inputs import headers
 from scripts.inputs.dicom import find_series, read_series
+from scripts.inputs.headers import read_dataset
 from scripts.stack import grid
-from tests.dicom_files import ORIENTATIONS, SHAPE, enhanced, mr_slices, read_only, save, world
+from tests.dicom_files import ORIENTATIONS, SHAPE, VOXELS, enhanced, mr_slice, mr_slices, read_only, save, world
 
 # --- geometry ---
 
@@ -28,22 +32,22 @@ def test_every_voxel_lies_where_the_standard_says(tmp_path, voxels, orientation)
     assert grid.voxel_spacing(volume.affine)[2] == pytest.approx(4.8)
 
 
-@pytest.mark.parametrize("slopes", [None, 0.25, lambda k: 0.5 + k / 8], ids=["none", "one", "of each slice"])
-def test_a_multi_frame_image_equals_its_classic_series(tmp_path, voxels, slopes):
-    rescale = {} if slopes is None else {"RescaleSlope": slopes, "RescaleIntercept": -10}
+RESCALED = {"none": (1, 0), "one": (0.25, -10), "of each slice": (0.5 + np.arange(6) / 8, -10.0 * np.arange(6))}
+
+
+@pytest.mark.parametrize("which", RESCALED)
+def test_a_multi_frame_image_equals_its_classic_series(tmp_path, voxels, which):
+    slopes, intercepts = RESCALED[which]
+    each = {"RescaleSlope": slopes, "RescaleIntercept": intercepts}
+    rescale = {name: lambda k, of=of: np.resize(of, 6)[k] for name, of in each.items() if which != "none"}
     images = mr_slices(voxels, ORIENTATIONS["oblique"], **rescale)
     classic = read_only(save(tmp_path / "classic", images))
     one_file = read_only(save(tmp_path / "enhanced", [enhanced(images[::-1])]))
+    np.testing.assert_allclose(classic.dataobj, voxels * slopes + intercepts)
     np.testing.assert_array_equal(one_file.dataobj, classic.dataobj)
     np.testing.assert_allclose(one_file.affine, classic.affine, atol=1e-9)
     assert one_file.extra == classic.extra and one_file.extra["stated"]["slice_thickness"][0] == 4
     assert one_file.extra["series"] == {"series": "t2 tse", "date": "20240506"}
-
-
-def test_each_slice_has_its_own_rescaling(tmp_path, voxels):
-    images = mr_slices(voxels, RescaleSlope=lambda k: 0.5 + k / 4, RescaleIntercept=lambda k: -10 * k)
-    expected = voxels * (0.5 + np.arange(6) / 4) - 10 * np.arange(6)
-    np.testing.assert_allclose(read_only(save(tmp_path, images)).dataobj, expected)
 
 
 def test_overlays_in_unused_bits_are_no_intensities(tmp_path, voxels):
@@ -136,22 +140,20 @@ def test_every_other_slice_missing_is_denied_by_the_header(tmp_path, voxels):
 
 
 @pytest.mark.parametrize(
-    ("spacing", "off", "told", "refused"),
+    ("spacing", "off", "told"),
     [
-        (4.8, 0.001, "", False),
-        (4.8, 0.03, "mean spacing", False),
-        (4.8, 0.3, "4.5 to 5.1 mm apart", True),
-        (10.0, 0.08, "mean spacing", False),
-        (10.0, 0.15, "at most 0.1 mm is supported", True),
+        (4.8, 0.001, ""),
+        (4.8, 0.03, "mean spacing"),
+        (4.8, 0.3, "4.5 to 5.1 mm apart"),
+        (10.0, 0.08, "mean spacing"),
+        (10.0, 0.15, "at most 0.1 mm is supported"),
     ],
 )
-def test_a_slice_off_its_place_by_a_hundredth_of_the_spacing_is_rounding(
-    tmp_path, voxels, caplog, spacing, off, told, refused
-):
+def test_a_slice_off_its_place_by_a_hundredth_of_the_spacing_is_rounding(tmp_path, voxels, caplog, spacing, off, told):
     images = mr_slices(voxels, spacing=spacing)
     images[2].ImagePositionPatient[2] += off
     save(tmp_path, images)
-    if refused:
+    if told not in ("", "mean spacing"):
         with pytest.raises(InputError, match=f"slices lie unevenly, .*{told}"):
             read_only(tmp_path)
     else:
@@ -194,3 +196,53 @@ def test_positions_of_one_decimal_are_rebuilt_with_a_warning(tmp_path, voxels, o
     volume = read_only(save(tmp_path, images))
     assert grid.voxel_spacing(volume.affine)[2] == pytest.approx(4.83, abs=0.05) and "off an even grid" in caplog.text
     assert grid.shear_angle(volume.affine) < grid.MAX_SHEAR
+
+
+# --- packed files: none is unpacked to more than an image may hold ---
+
+DEFLATED = uid.DeflatedExplicitVRLittleEndian
+MOST = 2**21  # bytes
+
+
+def of_zeros(count):
+    """An image whose element before its pixels holds so many zeros."""
+    image = mr_slice(VOXELS[:, :, 0], [0, 0, 0])
+    image.add_new(0x00291010, "OB", bytes(count))
+    return image
+
+
+def packed(folder, image, how):
+    """A file of an image: as it is, deflated, gzipped, or both."""
+    (path,) = save(folder, [image], DEFLATED if "deflated" in how else uid.ExplicitVRLittleEndian).iterdir()
+    if "gzip" in how:
+        path.write_bytes(gzip.compress(path.read_bytes(), 1))
+    return path
+
+
+@pytest.mark.parametrize("how", ["plain", "gzip", "deflated", "deflated gzip"])
+def test_a_packed_image_is_the_plain_one_from_its_file_or_its_content(how, tmp_path):
+    path = packed(tmp_path, enhanced(mr_slices(VOXELS)), how)
+    for source in (path, path.read_bytes()):
+        read = read_dataset(source)
+        np.testing.assert_array_equal(read.pixel_array, VOXELS.T)
+        assert read.PatientID == "17" and len(read.PerFrameFunctionalGroupsSequence) == SHAPE[2]
+        header = read_dataset(source, stop_before_pixels=True, specific_tags=["PatientID"])
+        assert header.PatientID == "17" and "PixelData" not in header and "Rows" not in header
+
+
+@pytest.mark.parametrize("how", ["gzip", "deflated", "deflated gzip"])
+def test_no_more_is_unpacked_than_an_image_may_hold(how, tmp_path, monkeypatch):
+    """The bound is a hundredth here, so that the law takes no second."""
+    monkeypatch.setattr(headers, "MOST_BYTES", MOST)
+    content = packed(tmp_path, of_zeros(MOST // 2), how).read_bytes()
+    assert read_dataset(content).PatientID == "17"
+    content = packed(tmp_path, of_zeros(8 * MOST), how).read_bytes()
+    assert len(content) < MOST
+    tracemalloc.start()
+    try:
+        for options in ({}, {"stop_before_pixels": True, "specific_tags": ["PatientID"]}):
+            with pytest.raises(ValueError, match="unpacks to more than"):
+                read_dataset(content, **options)
+        assert tracemalloc.get_traced_memory()[1] < 4 * MOST
+    finally:
+        tracemalloc.stop()
