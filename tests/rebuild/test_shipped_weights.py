@@ -68,7 +68,7 @@ def test_steps_of_the_flow_lead_on_and_converge_and_a_sharp_result_has_more_deta
     assert power[1] < power[2] < power[4] < power[8]
     assert apart[1] < 0.8 * apart[0]
     assert torch.equal(found["default"], found[4])
-    assert power["default"] + 2 < power["sharp"] < 0
+    assert max(power["default"] + 2, -3) < power["sharp"] < 1, "the aim of docs/benchmarks.md"
     spline, head = interpolate(slices.as_tensor()[0], acquisition, "cubic"), head_mask(sharp)
     assert psnr(found["sharp"], sharp, head) > psnr(spline, sharp, head) + 1
 
