@@ -42,6 +42,7 @@ export function ofSeries(said) {
  * @type {(folder: string, name: string, fields: Record<string, any>, beside: string[], root: string | undefined) => Identity} */
 export function ofFile(folder, name, fields, beside, root) {
   const [said, subject] = [sidecar(fields), subjectOf(folder, name, root)];
+  const patient = headBy(said);
   const [suffix, ...entities] = name.split("_").toReversed();
   const kept = entities.filter((one) => !["sub", "ses", "acq", "run"].includes(one.split("-")[0])).sort();
   const stated = subject && WEIGHTED.includes(suffix) ? [suffix, ...kept] : [];
@@ -51,7 +52,7 @@ export function ofFile(folder, name, fields, beside, root) {
   const twin = `${name.replace(/_Eq_\d+$/, "")}_Eq_1`;
   return {
     ...facts,
-    head: subject ? [subject.where, subject.subject] : headBy(said).every(Boolean) ? headBy(said) : [],
+    head: subject ? [subject.where, subject.subject] : patient.every(Boolean) ? patient : [],
     session: subject?.session ?? "",
     shows: beside.includes(twin) ? { ...facts.shows, remark: filled(UNEVEN, [`${twin}.nii.gz`]) } : facts.shows,
     words: words(name).filter((word) => !contrastOf(word)),
