@@ -93,6 +93,12 @@ def test_what_is_one_stack_is_read_whole(tmp_path, voxels, what):
     assert grid.voxel_spacing(volume.affine)[2] == pytest.approx(4.8, abs=0.01)
 
 
+@pytest.mark.parametrize(("order", "name"), [("000011", "t2_ax"), ("110111", "moco"), ("010101", "moco")])
+def test_a_stack_of_two_descriptions_has_the_name_of_most_slices(tmp_path, voxels, order, name):
+    (series,) = taken(save(tmp_path, mr_slices(voxels, **either("SeriesDescription", "t2_ax", "moco", order))))
+    assert name in series.name  # of as many each, the first by the alphabet: the same in every run
+
+
 NONE = {  # what is no stack, and why
     "mixed orientations or matrices: 3 in one series": lambda v: [
         image for name in ("axial", "coronal", "sagittal") for image in mr_slices(v, ORIENTATIONS[name])
