@@ -46,7 +46,7 @@ def test_node_makes_the_volume_and_the_record_of_python(tmp_path, program):
     assert theirs["Sharp"].startswith("4 Euler steps beyond the mean")
     for name in ("Description", "Sharp", "Facts"):
         assert record[name] == theirs[name], name
-    assert [record["Settings"][name] for name in ("sharp", "sharp_velocity", "sharp_detail")] == [True, 2.0, 1.4]
+    assert [record["Settings"][name] for name in ("sharp", "sharp_velocity", "sharp_detail")] == [True, 1.75, 1.5]
 
 
 def test_the_derived_series_is_that_of_the_command(tmp_path, program):
