@@ -85,18 +85,42 @@ def calibrate(
 ) -> None:
     """Calibrates the error maps of weights on held-out volumes, and writes that into the weights' card.
 
-    A sharp inferer calibrates those of sharp results. The card keeps the other calibration.
+    Error maps of sharp results have a calibration of their own, on the same scans, if the weights are made for them.
 
     Args:
         network: with its error network, as `path` holds it.
         path: of the weights; their card lies beside them.
+        inferer: of the default.
         volumes: items of `datasets.sharp_volumes` that no network was trained on.
         trained: items that networks were trained on. The sharp ones with guides are taken, see `Case`.
         thicknesses: of the slices that are simulated, in mm.
     """
-    rebuilder = Rebuilder(network.to(device).eval(), inferer, device)
+    network, thicknesses = network.to(device).eval(), sorted(thicknesses)
+    inferers = {"error_map": inferer}
+    if read_card(path).sharp_velocity is not None:
+        inferers["sharp_error_map"] = replace(inferer, sharp=True)
+    for name, one in inferers.items():
+        logger.info(f"The card's {name}, by the scores of {len(volumes)} held-out volumes:")
+        cases = scored(network, one, device, volumes, trained, thicknesses, seed)
+        for (kind, group), shares in left_out(cases, thicknesses).items():
+            spread = f"{np.mean(shares):.3f} ({min(shares):.3f} to {max(shares):.3f})"
+            logger.info(f"intervals of 90 %, each person by the others: {kind}, {thicknesses[group]:g} mm: {spread}")
+        write_card(path, replace(read_card(path), **{name: fitted(cases, thicknesses)}))
+    try_it(path)
+
+
+def scored(
+    network: Drift,
+    inferer: DriftInferer,
+    device: torch.device | str,
+    volumes: Sequence[Mapping],
+    trained: Sequence[Mapping],
+    thicknesses: Sequence[float],
+    seed: int,
+) -> list[Case]:
+    """Simulated scans of volumes, and how far off their rebuilt slabs are. The arguments are those of `calibrate`."""
+    rebuilder = Rebuilder(network, inferer, device)
     generator, chance = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
-    thicknesses = sorted(thicknesses)
     cases: list[Case] = []
     guided = [item for item in trained if "guides" in item]
     for item, known in [*((item, False) for item in volumes), *((item, True) for item in guided)]:
@@ -130,12 +154,7 @@ def calibrate(
                 cases.append(Case(item["subject"], kind, group, ratio, noisy, kept, by_guides, known))
                 below = ", guided ".join(f"{np.quantile(one, 0.9):.2f}" for one in scores)
                 logger.info(f"{item['label']}, {thickness:g} mm, {kind}: 90 % of scores are below {below}")
-    for (kind, group), shares in left_out(cases, thicknesses).items():
-        spread = f"{np.mean(shares):.3f} ({min(shares):.3f} to {max(shares):.3f})"
-        logger.info(f"intervals of 90 %, each person by the others: {kind}, {thicknesses[group]:g} mm: {spread}")
-    card, found = read_card(path), fitted(cases, thicknesses)
-    write_card(path, replace(card, sharp_error_map=found) if inferer.sharp else replace(card, error_map=found))
-    try_it(path)
+    return cases
 
 
 def left_out(cases: Sequence[Case], thicknesses: Sequence[float]) -> dict[tuple[str, int], list[float]]:
