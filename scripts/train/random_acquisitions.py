@@ -57,8 +57,8 @@ class RandAcquired(RandomizableTransform, MapTransform):
             true one.
         false_noise: an estimate finds up to this share of the range in half of the stacks without noise.
         interpolated_share: of the stacks, which are interpolated in plane. Half of these have a round band, and the
-            taper is uniform in `FILTERS`. The sharp plane is then as band-limited as its noise. Half of them are cut
-            out of their surroundings after that: empty voxels stay so, and do not darken their neighbours.
+            taper is uniform in `FILTERS`. The sharp plane is then as band-limited as its noise. Empty pixels stay
+            empty, and do not darken their neighbours: a brain is cut out of its scan after that.
         max_width: along either axis they are interpolated by a factor that is uniform up to this one.
         coarsest: acquired pixels of interpolated stacks, in mm, at most.
         common_thickness: half of the stacks have `T_i` uniform in this range, in mm, as far as it lies within the
@@ -124,7 +124,6 @@ class RandAcquired(RandomizableTransform, MapTransform):
             first, second = (float(width) for width in self.R.uniform(1, widest, size=2))
             is_round, taper = bool(self.R.random_sample() < 0.5), float(self.R.uniform(*FILTERS))
             self.noise = replace(self.noise, widths=(first, second), round=is_round, taper=taper)
-        self._cut = bool(self.R.random_sample() < 0.5)
         self.stated = self._stated()
         self._seed = int(self.R.randint(2**31))  # of gains and noise: how many are drawn depends on the slices
         if self.ceta_gap == "random":
@@ -166,11 +165,9 @@ class RandAcquired(RandomizableTransform, MapTransform):
         return planes, [self._acquired(planes, target, thickness, generator) for thickness in thicknesses]
 
     def _interpolated(self, planes: Tensor) -> Tensor:
-        shown = band_limited(planes, IN_PLANE, self.noise)
-        if self.noise.white or not self._cut:
-            return shown
         filled = (planes > 0).to(planes)
-        return filled * shown / band_limited(filled, IN_PLANE, self.noise).clamp(min=0.5)
+        shown, coverage = (band_limited(one, IN_PLANE, self.noise) for one in (planes, filled))
+        return filled * shown / coverage.clamp(min=0.5)
 
     def _acquired(self, plane: Tensor, target: float, thickness: float, generator: torch.Generator) -> Acquired:
         spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do

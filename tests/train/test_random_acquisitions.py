@@ -221,15 +221,9 @@ def test_the_truth_is_as_band_limited_within_the_slices_as_its_noise_and_not_acr
     assert 4 < sum(width > 1 for _, width in kept["within"]) < 16, "half of the stacks"
 
 
-def test_half_of_the_interpolated_heads_are_cut_out_afterwards_and_their_edges_are_no_darker():
+def test_a_brain_in_an_empty_background_is_cut_out_after_it_is_interpolated_and_its_edge_is_no_darker():
     plane = torch.zeros(1, 40, 60)
     plane[:, 10:30, 20:40] = 0.8
-    inside, edge, beside = (slice(None), slice(10, 30), slice(20, 40)), (0, slice(10, 30), 20), (0, slice(10, 30), 19)
-    cut = 0
-    for item, transform in drawn(40, plane=plane, max_width=2.2, interpolated_share=1.0):
-        if bool((item["label"][plane == 0] == 0).all()):
-            cut += 1
-            torch.testing.assert_close(item["label"][inside], plane[inside], rtol=0.1, atol=0)
-        elif transform.noise.widths[1] > 1.3:
-            assert item["label"][edge].max() < 0.72 and item["label"][beside].min() > 0.1
-    assert 10 < cut < 30
+    for item, transform in drawn(12, plane=plane, max_width=2.2, interpolated_share=1.0):
+        assert transform.noise.widths[1] > 1
+        torch.testing.assert_close(item["label"], plane, rtol=0.1, atol=0)

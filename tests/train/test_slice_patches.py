@@ -131,7 +131,7 @@ def test_a_patch_is_drawn_as_often_as_it_holds_tissue_brighter_than_air():
     """
     label = 0.09 * torch.ones(1, 100, 100)
     label[:, 40:60, 40:60] = plane(20, 20)
-    assert sum((drawn(label, seed)["label"] > 0.1).any().item() for seed in range(180)) > 75
+    assert sum((drawn(label, seed)["label"] > 0.1).any().item() for seed in range(60)) > 25
     few = 0.09 * torch.ones(1, 120, 10)
     few[:, 57:63] = plane(6, 10)
     shown = [(drawn(few, seed, sizes=(120, 10, 6))["label"] > 0.1).any().item() for seed in range(60)]
