@@ -213,7 +213,7 @@ def load_weights(network: nn.Module, path: str | os.PathLike) -> nn.Module:
             raise InputError(
                 f"{path} does not fit this network: {name} is {found.get(name, 'missing')} in the file, "
                 f"{expected.get(name, 'absent')} in the network. Stack the YAML of the weights, of configs/models/ or "
-                "configs/paper/baselines/; docs/training.md says which lines weights of earlier releases need."
+                "configs/paper/baselines/; docs/training.md says which earlier releases' weights load."
             )
         if state[name].is_floating_point() != own[name].is_floating_point():
             raise InputError(

@@ -51,7 +51,7 @@ class ErrorMaps:
         if self.wanted and self.calibration is None and flag("sharp", self.sharp):
             raise InputError(
                 "these weights can make no error map of sharp results: expected a card with sharp_error_map. Leave out "
-                "--error_map or --sharp, or calibrate them: run calibration with --sharp true (docs/training.md)."
+                "--error_map or --sharp, or calibrate them: run id calibration (docs/training.md)."
             )
         if self.wanted and self.calibration is None:
             raise InputError(

@@ -76,7 +76,7 @@ def test_paper_yaml_simulates_the_papers_acquisition_and_no_other_contrast():
     for key in ("profiles", "spacing_ratio", "max_shift", "max_gain", "max_noise", "ceta_gap"):
         default = defaults[key].default
         assert given[key] == (list(default) if isinstance(default, tuple) else default), key
-    assert config["curve_share"] == config["bias_share"] == 0
+    assert config["curve_share"] == config["bias_share"] == config["interpolated_share"] == 0
     assert config["size_range"] == [1.0, 1.0]
     assert config["label_dir"] is None
 
