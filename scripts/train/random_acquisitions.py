@@ -57,8 +57,7 @@ class RandAcquired(RandomizableTransform, MapTransform):
             true one.
         false_noise: an estimate finds up to this share of the range in half of the stacks without noise.
         interpolated_share: of the stacks, which are interpolated in plane. Half of these have a round band, and the
-            taper is uniform in `FILTERS`. The sharp plane is then as band-limited as its noise. Empty pixels stay
-            empty, and do not darken their neighbours: a brain is cut out of its scan after that.
+            taper is uniform in `FILTERS`. The sharp plane is then as band-limited as its noise.
         max_width: along either axis they are interpolated by a factor that is uniform up to this one.
         coarsest: acquired pixels of interpolated stacks, in mm, at most.
         common_thickness: half of the stacks have `T_i` uniform in this range, in mm, as far as it lies within the
@@ -159,15 +158,10 @@ class RandAcquired(RandomizableTransform, MapTransform):
         """
         target, pixel = spacing
         self.randomize(target, pixel)
-        planes = self._interpolated(planes)
+        planes = band_limited(planes, IN_PLANE, self.noise)
         generator = torch.Generator().manual_seed(self._seed)
         thicknesses = dict.fromkeys([self._thickness, self._proximal])
         return planes, [self._acquired(planes, target, thickness, generator) for thickness in thicknesses]
-
-    def _interpolated(self, planes: Tensor) -> Tensor:
-        filled = (planes > 0).to(planes)
-        shown, coverage = (band_limited(one, IN_PLANE, self.noise) for one in (planes, filled))
-        return filled * shown / coverage.clamp(min=0.5)
 
     def _acquired(self, plane: Tensor, target: float, thickness: float, generator: torch.Generator) -> Acquired:
         spacing = max(self._ratio * thickness, target)  # slices nearer than the target would leave nothing to do

@@ -210,8 +210,8 @@ def test_one_scale_is_one_thickness_and_a_least_one_is_the_least():
 
 def test_the_truth_is_as_band_limited_within_the_slices_as_its_noise_and_not_across_them():
     """Stripes of two pixels, which a matrix 2.2 pixels wide cannot show."""
-    across = 0.25 + 0.5 * (torch.arange(40) % 2).float()[None, :, None].expand(1, 40, 60).clone()
-    within = 0.25 + 0.5 * (torch.arange(60) % 2).float().expand(1, 40, 60).clone()
+    across = (torch.arange(40) % 2).float()[None, :, None].expand(1, 40, 60).clone()
+    within = (torch.arange(60) % 2).float().expand(1, 40, 60).clone()
     kept = {"across": [], "within": []}
     for name, plane in (("across", across), ("within", within)):
         for item, transform in drawn(20, plane=plane, max_width=2.2):
@@ -219,11 +219,3 @@ def test_the_truth_is_as_band_limited_within_the_slices_as_its_noise_and_not_acr
     assert all(share == pytest.approx(1, abs=1e-4) for share, _ in kept["across"])
     assert all((share < 0.9) == (width > 1.1) for share, width in kept["within"] if not 1 < width < 1.2)
     assert 4 < sum(width > 1 for _, width in kept["within"]) < 16, "half of the stacks"
-
-
-def test_a_brain_in_an_empty_background_is_cut_out_after_it_is_interpolated_and_its_edge_is_no_darker():
-    plane = torch.zeros(1, 40, 60)
-    plane[:, 10:30, 20:40] = 0.8
-    for item, transform in drawn(12, plane=plane, max_width=2.2, interpolated_share=1.0):
-        assert transform.noise.widths[1] > 1
-        torch.testing.assert_close(item["label"], plane, rtol=0.1, atol=0)
