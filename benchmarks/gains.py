@@ -52,7 +52,7 @@ def least(rows, thickness, contrast):
 
 def brought(rows, thickness, pair):
     """dB of the guided result over that without a guide."""
-    scan, guide = pair.split("\nby\n")
+    scan, guide = pair.split(" by ")
     (row,) = (r for r in rows if (r["T (mm)"], r["scan"], r["guide"]) == (thickness, scan, guide))
     return float(row["DRIFT, guided"]) - float(row["DRIFT"])
 
@@ -69,9 +69,9 @@ def main():
     left.set_ylabel("PSNR in the head (dB)")
     left.legend(frameon=False, fontsize=9, loc="upper right", ncols=2)
     left.set_ylim(0, 4.6)
-    bars(right, guided, [f"{r['scan']}\nby\n{r['guide']}" for r in guided if r["T (mm)"] == "3"], brought)
+    bars(right, guided, [f"{r['scan']} by {r['guide']}" for r in guided if r["T (mm)"] == "3"], brought)
     right.set_title("A guide adds\none person, four contrasts", fontsize=10)
-    right.tick_params(axis="x", labelsize=9)
+    right.tick_params(axis="x", labelsize=8, rotation=90)
     right.set_ylim(0, 4.6)
     figure.tight_layout()
     figure.savefig(options.picture, dpi=110)
