@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -105,7 +105,8 @@ def calibrate(
         for (kind, group), shares in left_out(cases, thicknesses).items():
             spread = f"{np.mean(shares):.3f} ({min(shares):.3f} to {max(shares):.3f})"
             logger.info(f"intervals of 90 %, each person by the others: {kind}, {thicknesses[group]:g} mm: {spread}")
-        write_card(path, replace(read_card(path), **{name: fitted(cases, thicknesses)}))
+        found: dict[str, Any] = {name: fitted(cases, thicknesses)}
+        write_card(path, replace(read_card(path), **found))
     try_it(path)
 
 
