@@ -101,7 +101,7 @@ def calibrate(
         inferers["sharp_error_map"] = replace(inferer, sharp=True)
     for name, one in inferers.items():
         logger.info(f"The card's {name}, by the scores of {len(volumes)} held-out volumes:")
-        cases = scored(network, one, device, volumes, trained, thicknesses, seed)
+        cases = scored(Rebuilder(network, one, device), volumes, trained, thicknesses, seed)
         for (kind, group), shares in left_out(cases, thicknesses).items():
             spread = f"{np.mean(shares):.3f} ({min(shares):.3f} to {max(shares):.3f})"
             logger.info(f"intervals of 90 %, each person by the others: {kind}, {thicknesses[group]:g} mm: {spread}")
@@ -111,16 +111,14 @@ def calibrate(
 
 
 def scored(
-    network: Drift,
-    inferer: DriftInferer,
-    device: torch.device | str,
+    rebuilder: Rebuilder,
     volumes: Sequence[Mapping],
     trained: Sequence[Mapping],
     thicknesses: Sequence[float],
     seed: int,
 ) -> list[Case]:
-    """Simulated scans of volumes, and how far off their rebuilt slabs are. The arguments are those of `calibrate`."""
-    rebuilder = Rebuilder(network, inferer, device)
+    """Simulated scans of volumes, and how far off their rebuilt slabs are. The last arguments are `calibrate`'s."""
+    network: Drift = rebuilder.network  # type: ignore[assignment]  # any network for a method of one's own
     generator, chance = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     cases: list[Case] = []
     guided = [item for item in trained if "guides" in item]
@@ -146,7 +144,7 @@ def scored(
                 for guide in (None, *beside):
                     rebuilt = rebuilder(slices, guide)
                     result = rebuilt.volume.as_tensor()
-                    expected = expected_error(slices, result, rebuilt.spread, network, device)
+                    expected = expected_error(slices, result, rebuilt.spread, network, rebuilder.device)
                     score = ((result - truth).abs() / expected)[head].numpy()
                     scores.append(chance.choice(score, min(KEPT, len(score)), replace=False))
                 kept, *by_guides = scores
